@@ -49,6 +49,23 @@ pub const HOST: u64 = 0x4000_0000_0000;
 /// End of that range.
 pub const HOST_END: u64 = SCRATCH;
 
+/// Alignment of blocks of managed memory that a job uses exclusively. A driver takes the wanted address for a reservation of this size
+/// (docs/driver-facts.md 4.11).
+pub const SLOT: u64 = 128 << 20;
+
+/// Smallest block of managed memory that a place may keep in the GPU's memory.
+pub const SMALLEST_EXCLUSIVE: u64 = GRANULE;
+
+/// Bytes of addresses for a block of managed memory that a job uses exclusively: a place that keeps it in the GPU's memory has it at the
+/// beginning, the contents that were agreed on at the end, and nothing between them. `None` if it does not fit in the range of pinned memory.
+pub const fn slot(bytes: u64) -> Option<u64> {
+    if bytes > HOST_END - HOST {
+        return None;
+    }
+    let bytes = (2 * bytes.next_multiple_of(GRANULE) + GRANULE).next_multiple_of(SLOT);
+    if bytes <= HOST_END - HOST { Some(bytes) } else { None }
+}
+
 /// First address of scratch memory of device 0.
 pub const SCRATCH: u64 = 0x4800_0000_0000;
 /// Size of a device's scratch memory.
@@ -73,6 +90,7 @@ const _: () = {
     assert!(HEAP_END <= VMM && VMM < VMM_END && OWN + DEVICES as u64 * ARENA <= PLACED && PLACED_END <= HOST && HOST < HOST_END);
     assert!(SCRATCH + DEVICES as u64 * SCRATCH_BYTES <= VIEW && VIEW + ARENA <= IMPORTS && IMPORTS_END <= DIRECT);
     assert!(ARENA.is_power_of_two() && ARENA.is_multiple_of(GRANULE));
+    assert!(HOST.is_multiple_of(SLOT) && HOST_END.is_multiple_of(SLOT) && SLOT.is_multiple_of(GRANULE));
     assert!(
         VMM.is_multiple_of(ARENA) && OWN.is_multiple_of(ARENA) && PLACED.is_multiple_of(ARENA) && IMPORTS.is_multiple_of(ARENA)
     );

@@ -347,6 +347,10 @@ wire_struct! {
         pub flags: u32,
         /// The place allocates mirrored memory: whole pages, zero at first.
         pub apart: bool,
+        /// The job uses this memory, a block of its own, exclusively: its host does not touch it while kernels run. Its address is a multiple of
+        /// [`SLOT`](crate::address_map::SLOT), and it has a [slot](crate::address_map::slot) of addresses. If it is mirrored, the place
+        /// keeps it in the GPU's memory, as far as there is room.
+        pub exclusive: bool,
         /// The slab that contains it; the place registers all of the slab with its first block.
         pub slab: Slab,
     }

@@ -11,6 +11,7 @@ mod context_state;
 mod copies;
 mod direct;
 mod ending;
+mod exclusive;
 mod globals;
 mod graph_calls;
 mod graphs;
@@ -344,7 +345,8 @@ impl Executor {
     /// Free memory of the GPU now, in bytes, as far as the job may use it.
     pub fn free_bytes(&self) -> Result<u64, Code> {
         self.make_current()?;
-        self.memory_info().map(|(free, _)| free)
+        // What can be taken from the GPU is free.
+        self.memory_info().map(|(free, _)| free + self.room_on_gpu())
     }
 
     /// Free and total memory of the GPU, whatever the job may use.

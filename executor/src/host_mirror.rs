@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 pub use changes::joined;
 use changes::{Change, in_order, newest, only_the_same, restless, take_words};
+pub(crate) use line::LINE;
 pub use line::Line;
-use line::{LINE, WORDS, of_word};
+use line::{WORDS, of_word};
 pub use written::UnseenWriter;
 use written::{Reading, Written};
 
@@ -49,6 +50,27 @@ pub const LINE_BYTES: usize = size_of::<Line>();
 pub fn bytes_of(lines: &[Line]) -> &[u8] {
     // SAFETY: words have no padding, and this machine's byte order is that of all formats.
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+}
+
+/// A word of an encoded line.
+pub(crate) fn word_of_line(line: &[u8; LINE_BYTES], number: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| line[8 * number + byte]))
+}
+
+/// The lines of the memory at an address in which two copies of it differ, by address; `was` becomes the same as `now`. Both are whole pages.
+pub(crate) fn differing_lines(address: u64, now: &[u8], was: &mut [u64]) -> Vec<Line> {
+    let (start, mut found) = (now.as_ptr() as u64, Vec::new());
+    assert!(start.is_multiple_of(PAGE) && now.len() == size_of_val(was) && now.len().is_multiple_of(PAGE as usize));
+    compare_all((start..).step_by(PIECE).zip(was.chunks_mut(PIECE / 8)).collect(), &BTreeSet::new(), threads(), &mut found);
+    let mut lines: Vec<Line> = found.into_iter().map(|change| change.line).collect();
+    lines.iter_mut().for_each(|line| line[0] = line[0] - start + address);
+    lines.sort_unstable_by_key(|line| line[0]);
+    lines
+}
+
+/// With how many threads a place compares much memory: it has a machine to itself.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get()))
 }
 
 /// The shadow copy, in memory of its own.
@@ -162,8 +184,23 @@ impl MirroredMemory {
     /// # Errors
     /// There is not enough memory for the shadow copy.
     pub unsafe fn add(&mut self, at: u64, bytes: u64) -> io::Result<()> {
+        // SAFETY: as the caller says.
+        unsafe { self.add_as(at, bytes, &[]) }
+    }
+
+    /// As [`MirroredMemory::add`], for memory of which both sides have agreed on these bytes from its start on, and on zeros behind them.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) unsafe fn add_as(&mut self, at: u64, bytes: u64, was: &[u8]) -> io::Result<()> {
         let len = bytes.next_multiple_of(PAGE);
-        let agreed = Agreed::new(len as usize)?;
+        let mut agreed = Agreed::new(len as usize)?;
+        for (to, from) in agreed.words().iter_mut().zip(was.as_chunks().0) {
+            *to = u64::from_le_bytes(*from);
+        }
         let written = if self.noted { Written::begin(at, len) } else { None };
         self.parts.insert(at, Part { agreed, written, number: self.added });
         self.added += 1;
@@ -257,8 +294,8 @@ impl MirroredMemory {
                 whole.extend((*start..).step_by(PIECE).zip(ours.chunks_mut(PIECE / 8)));
             }
         }
-        // In the job's process a single thread is used, so that the program finds no additional load; a place has a machine to itself.
-        let threads = if self.noted { 1 } else { std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get())) };
+        // In the job's process a single thread is used, so that the program finds no additional load.
+        let threads = if self.noted { 1 } else { threads() };
         compare_all(whole, active, threads, &mut found);
         // Also those that were not reported as written: they may have been since the report.
         for page in active {
@@ -290,13 +327,13 @@ impl MirroredMemory {
     /// Applies changes of the other side, except bytes for which `own` gives this side precedence. Bytes that this side has changed
     /// meanwhile stay, and are sent by the next scan. Lines outside of this memory are skipped; returns false if there are any.
     pub fn take_over(&mut self, message: &[u8], own: impl Fn(u64) -> u64) -> bool {
-        let lines = message.chunks_exact(LINE_BYTES);
+        let lines = message.as_chunks::<LINE_BYTES>().0;
         let few = lines.len().saturating_sub(LAST);
         let mut all_known = true;
         let mut here: Option<(u64, &mut Part)> = None;
         let mut last: Vec<Put> = Vec::new();
-        for (number, line) in lines.enumerate() {
-            let read = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| line[8 * i + b]));
+        for (number, line) in lines.iter().enumerate() {
+            let read = |i: usize| word_of_line(line, i);
             let at = read(0);
             let inside = |(start, part): &(u64, &mut Part)| at >= *start && at - *start < part.agreed.len as u64;
             if !here.as_ref().is_some_and(inside) {
@@ -461,342 +498,4 @@ fn compare_page(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A test's memory of some pages, and one side's view of it.
-    struct Side {
-        memory: Agreed,
-        mirrored: MirroredMemory,
-    }
-
-    /// Enough pages to make tracking worthwhile.
-    const PAGES: usize = 64;
-    /// Both sides are the same except for the tracking of writes.
-    const KINDS: [fn() -> MirroredMemory; 2] = [MirroredMemory::of_place, MirroredMemory::of_job];
-
-    impl Side {
-        fn new() -> Side {
-            Side::of(MirroredMemory::of_place)
-        }
-
-        fn of(kind: fn() -> MirroredMemory) -> Side {
-            let memory = Agreed::new(PAGES * PAGE as usize).unwrap();
-            let mut mirrored = kind();
-            // SAFETY: it lives as long as the view.
-            unsafe { mirrored.add(memory.at as u64, memory.len as u64) }.unwrap();
-            Side { memory, mirrored }
-        }
-
-        fn bytes(&mut self) -> &mut [u8] {
-            // SAFETY: the mapping, borrowed exclusively.
-            unsafe { std::slice::from_raw_parts_mut(self.memory.at.cast(), self.memory.len) }
-        }
-
-        fn at(&self) -> u64 {
-            self.memory.at as u64
-        }
-
-        /// Sends changes to another side at another address.
-        fn send_to(&mut self, other: &mut Side) -> usize {
-            let mut lines = self.mirrored.changes();
-            let (from, to) = (self.at(), other.at());
-            lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-            assert!(other.mirrored.take_over(bytes_of(&lines), |_| 0));
-            lines.len()
-        }
-    }
-
-    fn random(state: &mut u64) -> usize {
-        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (*state >> 33) as usize
-    }
-
-    #[test]
-    fn changes_of_both_sides_meet_byte_by_byte() {
-        KINDS.iter().for_each(|kind| changes_meet(Side::of(*kind), Side::new()));
-    }
-
-    fn changes_meet(mut a: Side, mut b: Side) {
-        let mut want = vec![0u8; PAGES * PAGE as usize];
-        let mut seed = 7;
-        for round in 0..200 {
-            // One side writes even bytes, the other one odd bytes.
-            for _ in 0..random(&mut seed) % 300 {
-                let (at, value) = (random(&mut seed) % want.len(), random(&mut seed) as u8);
-                want[at] = value;
-                if at % 2 == 0 { a.bytes()[at] = value } else { b.bytes()[at] = value }
-            }
-            if round % 5 == 0 {
-                let start = (random(&mut seed) % (want.len() - 9000)) & !1;
-                for i in (start..start + 9000).step_by(2) {
-                    want[i] = round as u8;
-                    a.bytes()[i] = round as u8;
-                }
-            }
-            if round % 2 == 0 {
-                a.send_to(&mut b);
-                b.send_to(&mut a);
-            } else {
-                b.send_to(&mut a);
-                a.send_to(&mut b);
-            }
-            assert!(a.bytes() == &want[..] && b.bytes() == &want[..], "round {round}");
-        }
-        assert_eq!(a.send_to(&mut b) + b.send_to(&mut a), 0, "what both hold is not sent again");
-    }
-
-    #[test]
-    fn one_s_own_change_stays_and_is_reported() {
-        let (mut a, mut b) = (Side::new(), Side::new());
-        a.bytes()[100] = 1;
-        b.bytes()[100] = 2;
-        a.send_to(&mut b);
-        assert_eq!(b.bytes()[100], 2);
-        b.send_to(&mut a);
-        assert_eq!(a.bytes()[100], 2);
-        assert_eq!(a.send_to(&mut b) + b.send_to(&mut a), 0);
-        // Both have sent before they received: one of them gives its own changes precedence.
-        a.bytes()[100] = 3;
-        b.bytes()[100] = 4;
-        let (mut from_a, mut from_b) = (a.mirrored.changes(), b.mirrored.changes());
-        from_a.iter_mut().for_each(|l| l[0] = l[0] - a.at() + b.at());
-        from_b.iter_mut().for_each(|l| l[0] = l[0] - b.at() + a.at());
-        let sent = from_a[0][1];
-        assert!(a.mirrored.take_over(bytes_of(&from_b), |_| sent) && b.mirrored.take_over(bytes_of(&from_a), |_| 0));
-        assert_eq!((a.bytes()[100], b.bytes()[100]), (3, 3));
-        assert_eq!(a.send_to(&mut b) + b.send_to(&mut a), 0);
-    }
-
-    #[test]
-    fn other_memory_is_left_alone() {
-        let (mut a, mut b) = (Side::new(), Side::new());
-        a.bytes()[0] = 9;
-        let mut lines = a.mirrored.changes();
-        lines[0][0] = b.at() + b.memory.len as u64;
-        assert!(!b.mirrored.take_over(bytes_of(&lines), |_| 0));
-        lines[0][0] = b.at() + 8;
-        assert!(!b.mirrored.take_over(bytes_of(&lines), |_| 0), "lines begin at lines");
-        assert!(b.bytes().iter().all(|x| *x == 0));
-    }
-
-    #[test]
-    fn ends_and_what_stands_alone_come_last() {
-        let mut a = Side::new();
-        a.bytes()[..1000].fill(1);
-        a.bytes()[5000] = 1;
-        let lines: Vec<u64> = a.mirrored.changes().iter().map(|l| (l[0] - a.at()) / LINE).collect();
-        assert_eq!(lines, (1..15).rev().chain([15, 0, 78]).collect::<Vec<_>>());
-    }
-
-    /// One thread writes words at scattered addresses in order: the changes sent are the contents at one moment, or are not claimed to
-    /// be.
-    #[test]
-    fn what_was_written_before_is_sent_before() {
-        KINDS.iter().for_each(|kind| answered_before(Side::of(*kind), Side::new()));
-    }
-
-    fn answered_before(a: Side, mut b: Side) {
-        let (from, to) = (a.at(), b.at());
-        let words = PAGES * PAGE as usize / 8;
-        // A step permutes all words so that neighbours are far apart.
-        let order: Vec<u64> = (0..words as u64).map(|i| i * 1237 % words as u64).collect();
-        const ROUNDS: u64 = 60;
-        let mut moments = 0;
-        std::thread::scope(|s| {
-            let writer = s.spawn(|| {
-                for round in 1..=ROUNDS {
-                    for (n, at) in order.iter().enumerate() {
-                        // SAFETY: inside the memory, which outlives the thread.
-                        unsafe { word(from + 8 * at) }.store(round, Ordering::Release);
-                        if n % 1500 == round as usize {
-                            std::thread::sleep(std::time::Duration::from_micros(200));
-                        }
-                    }
-                }
-            });
-            let Side { memory, mut mirrored } = a;
-            loop {
-                let done = writer.is_finished();
-                let (mut lines, whole) = mirrored.collect();
-                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
-                // SAFETY: as above.
-                let seen: Vec<u64> = order.iter().map(|at| unsafe { word(to + 8 * at) }.load(Ordering::Relaxed)).collect();
-                if whole {
-                    assert!(seen.windows(2).all(|w| w[0] >= w[1]) && seen[0] - seen[words - 1] <= 1);
-                    moments += usize::from(!lines.is_empty());
-                }
-                if done && lines.is_empty() {
-                    assert!(seen.iter().all(|v| *v == ROUNDS));
-                    break;
-                }
-            }
-            drop(memory);
-        });
-        assert!(moments > 1, "all at once");
-    }
-
-    #[test]
-    fn who_never_stops_is_not_waited_for() {
-        KINDS.iter().for_each(|kind| not_waited_for(Side::of(*kind), Side::new()));
-    }
-
-    #[test]
-    fn who_never_stops_is_not_ahead_of_its_half_words() {
-        for kind in KINDS {
-            [1, 2, 4].into_iter().for_each(|width| half_words(Side::of(kind), Side::new(), width));
-        }
-    }
-
-    /// A ring of elements of some bytes that are written in order, and a counter behind them that never stops.
-    fn half_words(a: Side, mut b: Side, width: u64) {
-        const ELEMENTS: u64 = 6000;
-        let (from, to, counter) = (a.at(), b.at(), 60 * PAGE);
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let turn = |n: u64| n / ELEMENTS % 250 + 1;
-        std::thread::scope(|s| {
-            let writer = s.spawn(|| {
-                let mut n = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    n += 1;
-                    let at = from + PAGE + width * (n % ELEMENTS);
-                    // SAFETY: inside the memory, which outlives the thread; multiples of the size.
-                    unsafe {
-                        match width {
-                            1 => AtomicU8::from_ptr(at as *mut u8).store(turn(n) as u8, Ordering::Release),
-                            2 => AtomicU16::from_ptr(at as *mut u16).store(turn(n) as u16, Ordering::Release),
-                            _ => AtomicU32::from_ptr(at as *mut u32).store(turn(n) as u32, Ordering::Release),
-                        }
-                        word(from + counter).store(n, Ordering::Release);
-                    }
-                    (0..20).for_each(|_| std::hint::spin_loop());
-                }
-            });
-            let Side { memory, mut mirrored } = a;
-            let mut wrong = None;
-            for _ in 0..300 {
-                let mut lines = mirrored.changes();
-                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
-                // SAFETY: as above.
-                let count = unsafe { word(to + counter) }.load(Ordering::Relaxed);
-                let at = (PAGE + width * (count % ELEMENTS)) as usize;
-                let element = (0..width as usize).fold(0, |all, i| all | u64::from(b.bytes()[at + i]) << (8 * i));
-                // The element of this turn, or of one that came after it.
-                if count > 0 && (element + 250 - turn(count)) % 250 > 100 {
-                    wrong.get_or_insert((count, element, turn(count)));
-                }
-            }
-            stop.store(true, Ordering::Relaxed);
-            writer.join().unwrap();
-            assert_eq!(wrong, None, "the counter is ahead of its element of {width} bytes");
-            drop(memory);
-        });
-    }
-
-    fn not_waited_for(a: Side, mut b: Side) {
-        let (from, to) = (a.at(), b.at());
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|s| {
-            // First a word somewhere, then the counter that announces it.
-            let writer = s.spawn(|| {
-                let mut n = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    n += 1;
-                    // SAFETY: inside the memory, which outlives the thread.
-                    unsafe { word(from + PAGE + 8 * (n % 6000)) }.store(n, Ordering::Release);
-                    // SAFETY: as above.
-                    unsafe { word(from) }.store(n, Ordering::Release);
-                }
-            });
-            let Side { memory, mut mirrored } = a;
-            // SAFETY: as above.
-            while unsafe { word(from) }.load(Ordering::Relaxed) == 0 {
-                std::thread::yield_now();
-            }
-            let (mut last, mut right) = (0, true);
-            for _ in 0..200 {
-                let mut lines = mirrored.changes();
-                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                right &= b.mirrored.take_over(bytes_of(&lines), |_| 0);
-                // SAFETY: as above.
-                let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
-                let count = at(0);
-                right &= count >= last && (count == 0 || at(PAGE + 8 * (count % 6000)) >= count);
-                last = count;
-            }
-            stop.store(true, Ordering::Relaxed);
-            writer.join().unwrap();
-            // Checked only now: a running writer would keep a failing test from ending.
-            assert!(right, "the counter is ahead of its word");
-            drop(memory);
-            assert!(last > 0);
-        });
-    }
-
-    #[test]
-    fn a_flag_comes_with_its_data_beside_a_counter_that_never_stops() {
-        KINDS.iter().for_each(|kind| flag_beside_counter(Side::of(*kind), Side::new()));
-    }
-
-    fn flag_beside_counter(a: Side, mut b: Side) {
-        const MESSAGES: u64 = 300;
-        let (from, to) = (a.at(), b.at());
-        let (flag, counter, data) = (30 * PAGE + 8, 5 * PAGE, |n: u64| (n * 37 % 60 + 2) * PAGE + 64 * (n % 60) + 16);
-        let (stop, answered, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        // SAFETY: inside the memory, which outlives the threads.
-        let put = |at: u64, value| unsafe { word(from + at) }.store(value, Ordering::Release);
-        std::thread::scope(|s| {
-            let counts = s.spawn(|| (1..).take_while(|_| stop.load(Ordering::Relaxed) == 0).for_each(|n| put(counter, n)));
-            // Words in many pages, then the flag that announces them; then it waits for the answer.
-            let tells = s.spawn(|| {
-                for message in 1..=MESSAGES {
-                    for n in 0..40 {
-                        put(data(n), message);
-                        (0..message * 7 % 200).for_each(|_| std::hint::spin_loop());
-                    }
-                    put(flag, message);
-                    while answered.load(Ordering::Acquire) < message && failed.load(Ordering::Relaxed) == 0 {
-                        std::thread::yield_now();
-                    }
-                }
-            });
-            let Side { memory, mut mirrored } = a;
-            let mut last = 0;
-            while last < MESSAGES && failed.load(Ordering::Relaxed) == 0 {
-                let mut lines = mirrored.changes();
-                lines.iter_mut().for_each(|l| l[0] = l[0] - from + to);
-                // SAFETY: as above.
-                let at = |n: u64| unsafe { word(to + n) }.load(Ordering::Relaxed);
-                let known = b.mirrored.take_over(bytes_of(&lines), |_| 0);
-                let (seen, before) = (at(flag), last);
-                last = seen;
-                if !known || seen < before || (0..40).any(|n| seen != before && at(data(n)) != seen) {
-                    failed.store(seen.max(1), Ordering::Relaxed);
-                }
-                answered.store(seen, Ordering::Release);
-            }
-            stop.store(1, Ordering::Relaxed);
-            counts.join().unwrap();
-            tells.join().unwrap();
-            assert_eq!(failed.load(Ordering::Relaxed), 0, "a flag came without its data");
-            drop(memory);
-        });
-    }
-
-    #[test]
-    fn what_was_found_and_not_sent_is_found_again() {
-        for kind in KINDS {
-            let mut a = Side::of(kind);
-            a.bytes()[9] = 1;
-            let (mut changes, at) = (a.mirrored.scan_once(&BTreeSet::new()), a.at());
-            assert_eq!((changes.len(), a.mirrored.scan_once(&BTreeSet::new()).len()), (1, 0));
-            a.mirrored.undo(&changes.remove(0), u64::MAX);
-            // Also if the system does not report the page any more.
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            assert_eq!(a.mirrored.changes().iter().map(|l| (l[0], l[1])).collect::<Vec<_>>(), [(at, 1 << 9)]);
-            assert!(a.mirrored.changes().is_empty());
-        }
-    }
-}
+mod tests;

@@ -38,6 +38,11 @@ pub(crate) struct RunArgs {
     /// [default: none: the allocation fails]
     #[arg(long, value_name = "PLACES", value_parser = places::gpus)]
     when_full: Option<String>,
+    /// How the program uses managed memory; also by $MRCUDA_MANAGED. With `exclusive` its host does not touch it while kernels run, which CUDA requires
+    /// of programs on GPUs without concurrent managed access: GPUs of another machine then use large blocks of it at full speed. The
+    /// program is told that its GPUs are such ones. [default: concurrent]
+    #[arg(long, value_name = "concurrent|exclusive", value_enum, hide_possible_values = true)]
+    managed: Option<Managed>,
     /// Name of the job in lists and reports [default: $MRCUDA_NAME, or the name of the script or program]
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
@@ -63,6 +68,24 @@ pub(crate) enum Export {
     Shell,
     /// For programs.
     Null,
+}
+
+/// How a program uses managed memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Managed {
+    /// Its host may use it at any time.
+    Concurrent,
+    /// Its host does not touch it while kernels run.
+    Exclusive,
+}
+
+impl Managed {
+    fn name(self) -> &'static str {
+        match self {
+            Managed::Concurrent => "concurrent",
+            Managed::Exclusive => "exclusive",
+        }
+    }
 }
 
 /// What `--wait` without a time means.
@@ -162,6 +185,7 @@ fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result
     variables.extend(args.name.as_ref().map(|name| ("MRCUDA_NAME", Some(name.into()))));
     variables.extend(args.on_stop.as_ref().map(|place| ("MRCUDA_ON_STOP", Some(place.into()))));
     variables.extend(args.when_full.as_ref().map(|places| ("MRCUDA_WHEN_FULL", Some(places.into()))));
+    variables.extend(args.managed.map(|managed| ("MRCUDA_MANAGED", Some(managed.name().into()))));
     variables.extend(of_files);
     Ok(variables)
 }

@@ -432,7 +432,7 @@ impl<P: Place> Worker<P> {
         })?;
         start("heartbeat", |w| w.beat())?;
         start("text", |w| w.text.run(&|to, text| w.send(to, TEXT, text)))?;
-        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late_calls.count(), || w.send_changes()))?;
+        start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late_calls.count(), || w.send_changes(false)))?;
         start("daemon", |w| w.listen())?;
         self.read(Inbox::new(calls))
     }
@@ -587,7 +587,7 @@ impl<P: Place> Worker<P> {
             self.pass_text_on();
         }
         if ticket != NO_TICKET && self.place.has_apart() && host_mirror::shows_progress(id) {
-            self.send_changes();
+            self.send_changes(true);
         }
         if ticket != NO_TICKET {
             let fits = body.len() <= MAX_BODY;
@@ -606,9 +606,9 @@ impl<P: Place> Worker<P> {
     }
 
     /// Sends changes of host memory to the job; returns whether there were any.
-    fn send_changes(&self) -> bool {
+    fn send_changes(&self, complete: bool) -> bool {
         let _in_order = lock(&self.sending_changes);
-        host_mirror::send_changes(&*self.place, |body| self.send(code::SUCCESS, CHANGES, body))
+        host_mirror::send_changes(&*self.place, complete, |body| self.send(code::SUCCESS, CHANGES, body))
     }
 
     fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {

@@ -494,7 +494,7 @@ fn a_job_takes_no_more_of_the_servers_memory_than_it_may() {
     assert_eq!([put(1), put(2), put(3), put(4)], [code::SUCCESS, code::SUCCESS, code::SUCCESS, code::ERROR_OUT_OF_MEMORY]);
     assert_eq!(put(2), code::SUCCESS, "what is there already takes nothing");
     let pin = |at: u64, bytes_: u64| {
-        let op = bytes(&HostPin { address: at, bytes: bytes_, flags: 0, apart: true, slab: Slab::default() });
+        let op = bytes(&HostPin { address: at, bytes: bytes_, flags: 0, apart: true, exclusive: false, slab: Slab::default() });
         job.link.request(id::HOST_PIN, &[&op]).expect("request").wait().expect("answer").0
     };
     let at = |n: u64| HOST + n * (1 << 30);

@@ -4,6 +4,7 @@
 //! it. A place that does not share it transfers its contents by copies, until a GPU is known to use its address: from then on the place
 //! has a copy that mirrors it (docs/memory.md, "Pinned memory").
 
+use crate::base::config;
 use crate::base::log::{self, lock};
 use crate::enter::CallContext;
 use crate::host_memory::places::pin_everywhere;
@@ -11,9 +12,10 @@ use crate::job::{Device, PutOff};
 use crate::move_error::MoveError;
 use crate::pinned::blocks::{
     BLOCKS, Block, CHANGING, HIGHEST, HIGHEST_OWN, Kind, Known, LOWEST_OWN, Memory, PAGE, around, find, number, page, provide,
-    release,
+    provide_slot, release,
 };
 use crate::place::{self, Place};
+use cuda_api::address_map::SMALLEST_EXCLUSIVE;
 use cuda_api::code::{self, Code};
 use cuda_api::flags::{self, HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_WRITE_COMBINED, HOST_REGISTER_IO_MEMORY, HOST_REGISTER_READ_ONLY};
 use cuda_api::ops::Slab;
@@ -98,10 +100,12 @@ fn allocate(cx: &mut CallContext, pp: OutPtr<*mut c_void>, bytes: usize, flags: 
 /// Allocates a block of this size in the context of a device.
 pub(crate) fn make(cx: &CallContext, device: &Device, bytes: u64, flags: u32, kind: Kind) -> Result<u64, Code> {
     let _changing = lock(&CHANGING);
-    let Memory { at, filed, slab } = provide(&lock(&BLOCKS), bytes)?;
+    let exclusive = kind == Kind::Managed && bytes >= SMALLEST_EXCLUSIVE && config::is_exclusive();
+    let room = |blocks: &BTreeMap<u64, Block>| if exclusive { provide_slot(blocks, bytes) } else { provide(blocks, bytes) };
+    let Memory { at, filed, slab } = room(&lock(&BLOCKS))?;
     // Kernels may receive addresses in managed memory in any way.
     let known = if matches!(kind, Kind::Managed | Kind::Variable) { Known::Everywhere } else { Known::Unused };
-    let block = Block { bytes, flags, kind, filed, slab, device: device.index, id: number(), known };
+    let block = Block { bytes, flags, kind, filed, slab, exclusive, device: device.index, id: number(), known };
     if let Err(rc) = pin_everywhere(cx, at, &block, true) {
         release(at, bytes, slab, false);
         return Err(rc);
@@ -270,6 +274,7 @@ pub(crate) fn cuMemHostRegister_v2(cx: &mut CallContext, start: u64, bytesize: u
         kind: Kind::Registered,
         filed: false,
         slab: Slab::default(),
+        exclusive: false,
         device: device.index,
         id: number(),
         known: Known::Unused,

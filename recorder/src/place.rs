@@ -282,7 +282,7 @@ impl Worker<'_> {
     /// # Safety
     /// As for [`Place::pin`].
     pub(crate) unsafe fn pin(&self, at: u64, block: &Block) -> Result<Option<Range<u64>>, Code> {
-        let &Block { bytes, flags, filed, slab, .. } = block;
+        let &Block { bytes, flags, filed, slab, exclusive, .. } = block;
         let _changing = lock(&self.pins.changing);
         if self.has(at) {
             // Another thread has pinned it already: pinning it again would start a new copy with zeros.
@@ -290,7 +290,7 @@ impl Worker<'_> {
         }
         let apart = self.is_apart(filed);
         let mut body = Vec::with_capacity(64);
-        HostPin { address: at, bytes, flags, apart, slab }.put(&mut body);
+        HostPin { address: at, bytes, flags, apart, exclusive, slab }.put(&mut body);
         let pinned = Pin { bytes, apart, slab: slab.number, gone: false };
         if apart && self.executes() && self.mirrors_slab(&slab) && !SEVERAL_DEVICES.load(Ordering::Acquire) {
             // SAFETY: guaranteed by the caller.
@@ -306,6 +306,10 @@ impl Worker<'_> {
         let answer =
             if self.executes() { asked.wait() } else { asked.wait_for(ANSWER_TIMEOUT).ok_or(code::ERROR_DEVICE_UNAVAILABLE)? };
         match answer.map_err(lost)? {
+            (code::SUCCESS, reply) if apart && exclusive => {
+                let on_gpu = reply.first() == Some(&1);
+                tracing::debug!(target: "memory", "managed memory of {bytes} bytes is in the GPU's memory there: {on_gpu}");
+            }
             (code::SUCCESS, _) => {}
             (rc, _) => return Err(rc),
         }

@@ -209,6 +209,7 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
         "MRCUDA_WAIT",
         "MRCUDA_WHEN_FULL",
         "MRCUDA_ON_STOP",
+        "MRCUDA_MANAGED",
         "MRCUDA_TOKEN_FILE",
         "MRCUDA_MUNGE",
         "MRCUDA_MUNGE_SOCKET",

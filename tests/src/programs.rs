@@ -35,7 +35,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 55] = [
+pub const NAMES: [&str; 56] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -48,6 +48,7 @@ pub const NAMES: [&str; 55] = [
     "pinned",
     "mapped",
     "managed",
+    "exclusive",
     "shared_variables",
     "alike",
     "printf",
@@ -95,8 +96,8 @@ pub const NAMES: [&str; 55] = [
 /// Programs for tests of their own: `assertion` ends in a failed context, which cannot move; `stuck`, `endings`, `late`,
 /// `unheard`, `reloads` and `regions` have arguments of their own, `trips` too; `freed` needs two GPUs; `room` and `fill` need a small
 /// one; `scopes` counts in memory and with a scope that a variable names; `ipc` and `handles` are two processes; `beside` waits for its test;
-/// [`LITMUS`] prints what order it has seen.
-const SPECIAL: [&str; 16] = [
+/// [`LITMUS`] prints what order it has seen, and [`MANAGED_TIMES`] what it has measured.
+const SPECIAL: [&str; 17] = [
     "assertion",
     "beside",
     "stuck",
@@ -113,9 +114,12 @@ const SPECIAL: [&str; 16] = [
     "scopes",
     "trips",
     LITMUS,
+    MANAGED_TIMES,
 ];
 /// The program that tries in which order host and GPU see each other's writes (docs/consistency.md).
 pub const LITMUS: &str = "litmus";
+/// The program that measures how fast managed memory is used.
+pub const MANAGED_TIMES: &str = "managed_times";
 /// Programs that are also linked with the runtime of CUDA 12.9.
 const NAMES_12: [&str; 2] = ["vecadd", "stencil"];
 /// And with that of CUDA 11.8.

@@ -124,7 +124,7 @@ fn copies_of_graphs_read_nothing_else() {
     assert_eq!(ask(&link, id::GRAPH_CALL, &call(out, 20, true)), Ok(code::ERROR_INVALID_VALUE));
     assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[out, LEGACY, DIRECT_COPY]), Ok(code::ERROR_INVALID_VALUE));
     // With memory that the job has here the same launch is possible, until the memory has ended.
-    let pin = HostPin { address: HOST, bytes: 4096, flags: 0, apart: true, slab: Slab::default() };
+    let pin = HostPin { address: HOST, bytes: 4096, flags: 0, apart: true, exclusive: false, slab: Slab::default() };
     assert_eq!(ask(&link, id::HOST_PIN, &pin), Ok(code::SUCCESS));
     let sixth = compose(Kind::GraphExec, 6, 6);
     assert_eq!(ask(&link, id::GRAPH_LAUNCH, &[sixth, LEGACY, DIRECT_COPY]), Ok(code::SUCCESS));
@@ -155,7 +155,7 @@ fn pins_do_not_tell_where_the_worker_lies() {
     let scene = Scene::new("hostile-pins");
     let server = Server::start(&scene, "one");
     let pin = |link: &Arc<Link>, address, bytes| {
-        ask(link, id::HOST_PIN, &HostPin { address, bytes, flags: 0, apart: true, slab: Slab::default() })
+        ask(link, id::HOST_PIN, &HostPin { address, bytes, flags: 0, apart: true, exclusive: false, slab: Slab::default() })
     };
     let first = client(&scene, &server);
     // What is the executor's or the job's on the device is no host memory, whether something lies there or not.

@@ -12,6 +12,7 @@
 //! | `code` | code as compilers write it, with its managed variables in the job's memory |
 //! | `differing` | moves between places whose drivers and GPUs differ |
 //! | `endings` | calls at the end of threads and processes, internal errors, buffers that run out |
+//! | `exclusive` | managed memory that the host does not touch while kernels run |
 //! | `host_memory` | host memory that kernels use by its address |
 //! | `order` | host and GPU see each other's writes in order at every place |
 //! | `conformance` | every function answers as natively, whatever its arguments |
@@ -68,6 +69,7 @@ mod crossings;
 mod descriptors;
 mod differing;
 mod endings;
+mod exclusive;
 mod host_memory;
 mod hostile_client;
 mod journals;

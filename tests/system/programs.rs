@@ -30,6 +30,7 @@ fn arguments(name: &str) -> (u32, u32) {
         "pinned" => (250, 6000),
         "mapped" | "managed" | "shared_variables" | "alike" | "writers" | "letters" => (160, 8000),
         "pools" => (60, 20000),
+        "exclusive" => (16, 80000),
         "vmm" => (48, 25000),
         "storm" => (60, 20000),
         "graphhost" => (200, 6000),
@@ -200,6 +201,7 @@ programs! {
     mapped_static: "mapped", Static;
     mapped_shared: "mapped", Shared;
     managed_static: "managed", Static;
+    exclusive_static: "exclusive", Static;
     managed_shared: "managed", Shared;
     shared_variables_static: "shared_variables", Static;
     shared_variables_shared: "shared_variables", Shared;

@@ -25,13 +25,14 @@ const FILES: [&str; 10] = [
 ];
 
 /// What is run there.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("run-gpu.sh", include_str!("run-gpu.sh")),
     ("run-apps.sh", include_str!("run-apps.sh")),
     ("build-hecbench.sh", include_str!("build-hecbench.sh")),
     ("run-bench.sh", include_str!("run-bench.sh")),
     ("run-conformance.sh", include_str!("run-conformance.sh")),
     ("run-litmus.sh", include_str!("run-litmus.sh")),
+    ("run-managed.sh", include_str!("run-managed.sh")),
 ];
 
 /// Makes the bundle.
@@ -49,7 +50,7 @@ pub(crate) fn bundle() -> Result<(), Error> {
     }
     for linkage in [Linkage::Static, Linkage::Shared] {
         let target = directory.join("programs").join(linkage.name());
-        for name in programs::NAMES.into_iter().chain([programs::LITMUS]) {
+        for name in programs::NAMES.into_iter().chain([programs::LITMUS, programs::MANAGED_TIMES]) {
             copy(&compiled.path(linkage, name), &target.join(name), true)?;
         }
         for which in 0..3 {
@@ -80,7 +81,7 @@ pub(crate) fn bundle() -> Result<(), Error> {
     pack(&directory, "programs")?;
     let bytes = size(&directory)?;
     println!(
-        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-apps.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh",
+        "{}: {:.1} MiB; there: ./run-gpu.sh, ./run-apps.sh, ./run-bench.sh, ./run-conformance.sh, ./run-litmus.sh, ./run-managed.sh",
         directory.display(),
         bytes as f64 / (1 << 20) as f64
     );

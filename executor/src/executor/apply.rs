@@ -60,7 +60,7 @@ impl Executor {
             Op::AliasMap => self.map_alias(body)?,
             Op::AliasAccess => self.allow_alias(body)?,
             Op::AliasUnmap => self.unmap_alias(body)?,
-            Op::HostPin => self.host_pin(body)?,
+            Op::HostPin => self.host_pin(&life, body)?.put(reply),
             Op::HostUnpin => self.host_unpin(body)?,
             Op::EventReached => return self.event_reached(&life, handle(body)?),
             Op::StreamHold => self.hold_stream(&life, body)?,

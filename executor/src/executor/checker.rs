@@ -86,7 +86,11 @@ impl Executor {
             HOST if host == HostEnds::Pinned => {
                 let (start, bytes) = if c.width == 0 || c.rows == 0 || c.depth == 0 { None } else { reach(e, c) }.ok_or(BAD)?;
                 let pinned = self.is_host(e.host.checked_add(start).ok_or(BAD)?, bytes)?;
-                if pinned { Ok(CopyEnd { device: 0, array: 0, ..*e }) } else { Err(BAD) }
+                match pinned {
+                    true if self.is_on_gpu(e.host) => Ok(CopyEnd { memory: DEVICE, device: e.host, host: 0, array: 0, ..*e }),
+                    true => Ok(CopyEnd { device: 0, array: 0, ..*e }),
+                    false => Err(BAD),
+                }
             }
             HOST if host == HostEnds::Staged => Ok(CopyEnd { memory: HOST, ..CopyEnd::default() }),
             _ => Err(BAD),

@@ -16,6 +16,7 @@ impl Executor {
         if bytes == 0 || bytes % GRANULE != 0 || address % GRANULE != 0 || !inside {
             return Err(code::ERROR_INVALID_VALUE);
         }
+        self.make_room(bytes)?;
         let imported = self.take_imported(address, bytes);
         let mut chunks = lock(&self.chunks);
         if chunks.range(..address + bytes).next_back().is_some_and(|(at, c)| at + c.bytes > address) {

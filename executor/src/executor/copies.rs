@@ -247,8 +247,8 @@ impl Executor {
     }
 
     pub(super) fn copy_on_device(&self, op: &CopyDevice) -> Result<(), Code> {
-        let to_host = self.is_host(op.dst, span(op.dst, op.dst_pitch, op.width, op.rows)?)?;
-        let from_host = self.is_host(op.src, span(op.src, op.src_pitch, op.width, op.rows)?)?;
+        let to_host = self.is_host_for_driver(op.dst, span(op.dst, op.dst_pitch, op.width, op.rows)?)?;
+        let from_host = self.is_host_for_driver(op.src, span(op.src, op.src_pitch, op.width, op.rows)?)?;
         if op.width == 0 || op.rows == 0 {
             return Ok(());
         }

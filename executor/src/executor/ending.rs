@@ -39,6 +39,8 @@ impl Executor {
     pub(super) fn reset(&self) -> Result<bool, Code> {
         let mut life = write_lock(&self.life);
         self.hosts.forget_copies();
+        let mut gpu_blocks = lock(&self.pinned.gpu_blocks);
+        let taken = self.take_from_gpu(&mut gpu_blocks);
         self.unmap_all();
         self.graphs_ended();
         self.arrays_ended();
@@ -69,6 +71,8 @@ impl Executor {
         let next = ContextState::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
         self.pin_again()?;
+        self.keep_on_host(taken)?;
+        drop(gpu_blocks);
         let made_heap = self.place_libraries(&life)?;
         self.turn.store(life.turn, Ordering::Release);
         self.context.store(context, Ordering::Release);
@@ -103,6 +107,7 @@ impl Executor {
         }
         self.graphs_ended();
         self.end_arrays();
+        self.end_gpu_blocks();
         buffers::forget_spares(&self.gpu, life.number);
         self.end_hashes();
         life.end(&self.gpu);

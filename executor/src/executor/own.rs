@@ -1,5 +1,5 @@
-//! The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies
-//! (kernels/executor.cu), and
+//! The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies,
+//! changes of mirrored memory (kernels/executor.cu), and
 //! finding the device heap (kernels/heap.cu).
 
 use crate::gpu::Gpu;
@@ -19,6 +19,8 @@ const HEAP: &str = concat!(include_str!("../kernels/heap.ptx"), "\0");
 const THREADS: u32 = 256;
 /// Threads of a block of the page hash.
 const HASH_THREADS: u32 = 128;
+/// Threads of the only block that writes changed lines.
+const PATCH_THREADS: u32 = 1024;
 /// Blocks of the page hash for each multiprocessor: as many as are resident at a time (its launch bounds).
 const HASH_BLOCKS: u32 = 6;
 /// Maximum number of ranges of a launch of the page hash, and the bytes of each.
@@ -34,7 +36,7 @@ const HEAP_BLOCKS: u64 = 128;
 const WARM_STREAMS: usize = 512;
 
 /// The executor's module.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Own {
     module: u64,
     hash: u64,
@@ -48,6 +50,7 @@ pub(crate) struct Own {
     compare: u64,
     copy: u64,
     pieces: u64,
+    patch: u64,
 }
 
 fn load(gpu: &Gpu, text: &'static str) -> Result<u64, Code> {
@@ -82,6 +85,7 @@ impl Own {
             compare: function(c"mrcuda_compare")?,
             copy: function(c"mrcuda_copy")?,
             pieces: function(c"mrcuda_pieces")?,
+            patch: function(c"mrcuda_patch")?,
         })
     }
 
@@ -120,6 +124,15 @@ impl Own {
         let mut params = pairs.to_le_bytes().to_vec();
         params.extend(u32::from(out).to_le_bytes());
         gpu.launch(self.pieces, [count, 1, 1], [THREADS, 1, 1], 0, stream, &params)
+    }
+
+    /// Writes the changed bytes of `count` lines, none of them twice, in memory that the GPU can access, to their addresses and `agreed` bytes
+    /// behind them, if the second of two words of such memory is not zero when the kernel runs. It sets the first one to 1 before.
+    pub(crate) fn patch(&self, gpu: &Gpu, lines: u64, count: u32, agreed: u64, words: [u64; 2], stream: u64) -> Result<(), Code> {
+        let mut params = lines.to_le_bytes().to_vec();
+        params.extend([count, 0].iter().flat_map(|v| v.to_le_bytes()));
+        params.extend([agreed, words[0], words[1]].iter().flat_map(|v| v.to_le_bytes()));
+        gpu.launch(self.patch, [1, 1, 1], [PATCH_THREADS, 1, 1], 0, stream, &params)
     }
 
     /// Copies bytes with a kernel; either side may be page-locked host memory.

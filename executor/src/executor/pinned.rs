@@ -5,12 +5,13 @@
 //! shrink. A worker that cannot share the memory has a copy at the same addresses; both sides send each other their changes
 //! ([`crate::host_mirror`]).
 
+use super::state::gpu_blocks::Contents;
 use super::state::pinned::{Apart, From, Part, SlabPart, inside};
-use super::{Executor, short};
-use crate::host_mirror::{LINE_BYTES, PlaceChanges};
+use super::{ContextState, Executor, short};
+use crate::host_mirror::PlaceChanges;
 use crate::limits::{Held, MAX_PINNED_BLOCKS, report_once};
 use crate::memory_file;
-use cuda_api::address_map::{DIRECT_END, HEAP, HEAP_END, HOST, HOST_END, PAGE, VMM};
+use cuda_api::address_map::{DIRECT_END, HEAP, HEAP_END, HOST, HOST_END, PAGE, VMM, slot};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::{HostPin, Slab};
@@ -211,7 +212,7 @@ impl Executor {
     }
 
     /// Ends slabs of mirrored memory that overlap a range, except that with a number: the job has unmapped them without a message.
-    fn end_other_slabs(&self, range: Range<u64>, number: Option<u64>) {
+    pub(super) fn end_other_slabs(&self, range: Range<u64>, number: Option<u64>) {
         let other = |(at, slab): &(&u64, &SlabPart)| {
             **at < range.end && range.start < **at + slab.bytes && slab.from == From::Apart && Some(slab.number) != number
         };
@@ -255,7 +256,14 @@ impl Executor {
     fn stop_mirroring(&self, at: u64) {
         let mut apart = lock(&self.pinned.apart);
         apart.mirrored.remove(pages(at, 1).0);
-        self.pinned.any_apart.store(!apart.mirrored.is_empty(), Ordering::Release);
+        drop(apart);
+        self.still_apart();
+    }
+
+    /// Notes whether there are mirrored copies.
+    pub(super) fn still_apart(&self) {
+        let apart = lock(&self.pinned.apart);
+        self.pinned.any_apart.store(!apart.mirrored.is_empty() || !self.pinned.on_gpu.is_empty(), Ordering::Release);
     }
 
     /// Ends the block at an address, if that needs no driver: if it is mirrored memory in a slab that has other blocks. Otherwise returns
@@ -320,6 +328,9 @@ impl Executor {
             // The slab ends with its last block in any case.
             return last.into_iter().for_each(|known| self.end_slab(slab, known, current));
         }
+        if part.from == From::OnGpu {
+            return self.end_on_gpu(at);
+        }
         if !current {
             return;
         }
@@ -339,9 +350,17 @@ impl Executor {
         lock(&self.pinned.parts).iter().map(|(at, part)| (*at, part.bytes)).collect()
     }
 
-    pub(super) fn host_pin(&self, mut body: &[u8]) -> Result<(), Code> {
+    /// Registers host memory of the job; returns whether it is in the GPU's memory.
+    pub(super) fn host_pin(&self, life: &ContextState, mut body: &[u8]) -> Result<bool, Code> {
         let pin = HostPin::get(&mut body).map_err(short)?;
-        let HostPin { address, bytes, flags, apart, slab } = pin;
+        if pin.apart && pin.exclusive && pin.slab.bytes == 0 && self.pin_on_gpu(life, &pin)? {
+            return Ok(true);
+        }
+        self.pin_in_host_memory(&pin).map(|()| false)
+    }
+
+    fn pin_in_host_memory(&self, pin: &HostPin) -> Result<(), Code> {
+        let &HostPin { address, bytes, flags, apart, slab, .. } = pin;
         if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
@@ -350,7 +369,7 @@ impl Executor {
             return Err(code::ERROR_INVALID_VALUE);
         }
         if apart && slab.bytes > 0 {
-            return self.pin_in_mirrored_slab(&pin);
+            return self.pin_in_mirrored_slab(pin);
         }
         if apart {
             return self.pin_apart(address, bytes, flags);
@@ -378,22 +397,30 @@ impl Executor {
         if !(address >= HOST && end <= HOST_END || clear_of(&(VMM..DIRECT_END)) && clear_of(&(HEAP..HEAP_END))) {
             return Err(bad);
         }
-        if lock(&self.pinned.parts).get(&address).is_some_and(|p| p.from == From::Apart) {
+        if lock(&self.pinned.parts).get(&address).is_some_and(|p| matches!(p.from, From::Apart | From::OnGpu)) {
             self.unpin_host(address);
         }
         let (start, len) = pages(address, bytes);
         self.end_other_slabs(start..start + len, None);
-        let held = self.hold_pinned(len)?;
         if self.overlaps_part(start, len) {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
+        self.pin_apart_with(address, bytes, flags, &Contents::default())
+    }
+
+    /// As [`Executor::pin_apart`], at checked addresses, with contents from the first page on; what is behind them is zero.
+    pub(super) fn pin_apart_with(&self, address: u64, bytes: u64, flags: u32, contents: &Contents) -> Result<(), Code> {
+        let (start, len) = pages(address, bytes);
+        let held = self.hold_pinned(len)?;
         self.map_mirrored(address, bytes)?;
+        // SAFETY: fresh pages, that only this thread knows, of no less bytes.
+        unsafe { std::ptr::copy_nonoverlapping(contents.now.as_ptr(), start as *mut u8, contents.now.len().min(len as usize)) };
         self.register_host(address, bytes, flags, From::Apart).inspect_err(|_| unmap(address, bytes))?;
         // Until it is forgotten.
         held.keep();
         let mut apart = lock(&self.pinned.apart);
         // SAFETY: mapped above; `forget` removes it from the list before it unmaps it.
-        let added = unsafe { apart.mirrored.add(start, len) };
+        let added = unsafe { apart.mirrored.add_as(start, len, &contents.agreed) };
         self.pinned.any_apart.store(true, Ordering::Release);
         drop(apart);
         added.map_err(|_| {
@@ -412,9 +439,12 @@ impl Executor {
     }
 
     /// Returns whether registered memory has some of these pages.
-    fn overlaps_part(&self, start: u64, len: u64) -> bool {
+    pub(super) fn overlaps_part(&self, start: u64, len: u64) -> bool {
         let overlaps = |(at, part): (&u64, &Part)| {
-            let (other, others) = pages(*at, part.bytes);
+            let (other, others) = match part.from {
+                From::OnGpu => (*at, slot(part.bytes).unwrap_or(part.bytes)),
+                _ => pages(*at, part.bytes),
+            };
             other < start + len && start < other + others
         };
         lock(&self.pinned.parts).iter().any(overlaps)
@@ -455,17 +485,14 @@ impl Executor {
         self.add_block(&mut slabs, &mut apart, &HostPin::get(&mut body).map_err(short)?)
     }
 
-    /// Applies the job's changes.
-    pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
-        let mut apart = lock(&self.pinned.apart);
-        apart.taken += 1;
-        let whole = body.len().is_multiple_of(LINE_BYTES);
-        if whole && apart.mirrored.take_over(body, |_| 0) { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
-    }
-
     pub(super) fn host_unpin(&self, mut body: &[u8]) -> Result<(), Code> {
         self.unpin_host(u64::get(&mut body).map_err(short)?);
         Ok(())
+    }
+
+    /// As [`Executor::is_host`]; false also if the driver takes the memory for the device's.
+    pub(super) fn is_host_for_driver(&self, address: u64, span: u64) -> Result<bool, Code> {
+        Ok(self.is_host(address, span)? && !self.is_on_gpu(address))
     }
 
     /// Returns whether `span` bytes from an address in a call are pinned memory of the job; false if none of them are.

@@ -5,6 +5,7 @@ pub(crate) mod at_rest;
 pub(crate) mod buffers;
 pub(crate) mod copy_nodes;
 pub(crate) mod gpu_areas;
+pub(crate) mod gpu_blocks;
 pub(crate) mod graphs;
 pub(crate) mod holds;
 pub(crate) mod host_calls;

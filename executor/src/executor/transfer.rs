@@ -135,11 +135,7 @@ impl Executor {
     }
 
     pub(super) fn pinned_in(&self, life: &ContextState, bytes: usize) -> Result<Pinned, Code> {
-        let at = match buffers::spare(life.number, bytes) {
-            Some(at) => at,
-            None => self.gpu.pin(bytes)?,
-        };
-        Ok(Pinned { at, len: bytes, life: life.number })
+        buffers::take(&self.gpu, life.number, bytes)
     }
 
     /// Blocks further transfers and waits for those under way: memory that they may use can then be unmapped.

@@ -1,7 +1,7 @@
 //! Lines of memory, the unit in which both sides send changes.
 
 /// Bytes of a line: memory is compared by pages, and sent by lines.
-pub(super) const LINE: u64 = 64;
+pub(crate) const LINE: u64 = 64;
 pub(super) const WORDS: usize = 8;
 
 /// A line of memory: its address, a bit for each changed byte, its words.

@@ -1,4 +1,5 @@
-// The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies.
+// The executor's own device code: page hashes and their comparison, comparison of pages, raw copies, many small copies, changes
+// of mirrored memory.
 //
 //   nvcc -arch=compute_75 -ptx -O3 executor.cu -o executor.ptx && sed -i 's/^.version .*/.version 7.8/' executor.ptx
 //
@@ -240,4 +241,44 @@ extern "C" __global__ void __launch_bounds__(THREADS) mrcuda_pieces(const Pair *
     }
 #pragma unroll 1
     for (; i < whole; i += THREADS) to[i] = from[i];
+}
+
+// A line of memory in a message of changes (executor/src/host_mirror/line.rs): a bit of the mask for each byte that has changed.
+struct Line {
+    u64 address;
+    u64 mask;
+    u64 words[8];
+};
+
+// A word of a line; writes only the bytes whose bits are set.
+static __device__ __forceinline__ void put(u64 to, u64 word, u32 bits) {
+    if (bits == 0xff) {
+        *(u64 *)to = word;
+        return;
+    }
+    for (u32 byte = 0; byte < 8; byte++) {
+        if (bits >> byte & 1) ((unsigned char *)to)[byte] = (unsigned char)(word >> (8 * byte));
+    }
+}
+
+// Writes the changed bytes of lines, no two of which have the same address, to memory and to the copy of it that is `agreed` bytes behind it.
+// One block, so that it has either started or not. Behind a kernel that fills the GPU it can be called off (executor/src/executor/state/gpu_blocks.rs):
+// it says that it has started before it asks whether it still may, so the host learns of the one or it learns of the other.
+extern "C" __global__ void __launch_bounds__(1024) mrcuda_patch(const Line *lines, u32 count, u64 agreed, volatile u32 *started, volatile u32 *may) {
+    __shared__ u32 goes;
+    if (threadIdx.x == 0) {
+        *started = 1;
+        __threadfence_system();
+        goes = *may;
+    }
+    __syncthreads();
+    if (!goes) return;
+    for (u32 i = threadIdx.x; i < 8 * count; i += blockDim.x) {
+        const Line *line = lines + i / 8;
+        const u32 bits = (u32)(line->mask >> (8 * (i % 8))) & 0xff;
+        if (!bits) continue;
+        const u64 to = line->address + 8 * (i % 8), word = line->words[i % 8];
+        put(to, word, bits);
+        put(to + agreed, word, bits);
+    }
 }

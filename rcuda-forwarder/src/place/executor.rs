@@ -104,6 +104,10 @@ impl Place for Executor {
         Executor::collect_changes(self)
     }
 
+    fn collect_gpu_changes(&self, send: &mut dyn FnMut(PlaceChanges)) {
+        Executor::collect_gpu_changes(self, send);
+    }
+
     fn prints(&self) -> bool {
         Executor::prints(self)
     }

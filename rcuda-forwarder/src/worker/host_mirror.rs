@@ -36,13 +36,19 @@ pub(super) fn shows_progress(call: u16) -> bool {
     )
 }
 
-/// Passes changes on in messages; returns whether there were any.
-pub(super) fn send_changes<P: Place>(place: &P, send: impl Fn(&[u8])) -> bool {
-    let PlaceChanges { messages, blocks, lines } = place.collect_changes();
-    for some in lines.chunks(LINES) {
-        send(&[&messages.to_le_bytes(), &blocks.to_le_bytes(), bytes_of(some)].concat());
+/// Passes changes on in messages; returns whether there were any. `complete`: before an answer that shows progress; otherwise only what the
+/// program may look at without one.
+pub(super) fn send_changes<P: Place>(place: &P, complete: bool, send: impl Fn(&[u8])) -> bool {
+    let pass_on = |PlaceChanges { messages, blocks, lines }| {
+        for some in lines.chunks(LINES) {
+            send(&[&messages.to_le_bytes(), &blocks.to_le_bytes(), bytes_of(some)].concat());
+        }
+        !lines.is_empty()
+    };
+    if complete {
+        place.collect_gpu_changes(&mut |changes| _ = pass_on(changes));
     }
-    !lines.is_empty()
+    pass_on(place.collect_changes())
 }
 
 /// Scans for changes periodically. `worked` counts the calls that may lead to changes; `send` passes changes on, and returns

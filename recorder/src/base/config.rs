@@ -47,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) bulk_connections: Option<u32>,
     /// `MRCUDA_MOVE_CONNECTIONS`: how many connections carry memory between two places.
     pub(crate) move_connections: Option<u32>,
+    /// `MRCUDA_MANAGED=exclusive`: the program's host does not touch managed memory while kernels run.
+    pub(crate) exclusive: bool,
     /// `MRCUDA_COVERAGE`: a file to which the names of called functions are appended at exit.
     pub(crate) coverage: Option<PathBuf>,
     /// `MRCUDA_KEEP_JOURNAL`: a directory in which journals are kept after the job's end.
@@ -89,6 +91,9 @@ pub(crate) enum ConfigError {
     /// The number of threads is invalid.
     #[error("MRCUDA_COPY_THREADS: {0} is not a number from 0 to {MAX_COPY_THREADS}")]
     CopyThreads(String),
+    /// There is no such way to use managed memory.
+    #[error("MRCUDA_MANAGED: {0} is not concurrent or exclusive")]
+    Managed(String),
     /// The number of connections is invalid.
     #[error("{name}: {value} is not a number from {least} to {MAX_CONNECTIONS}")]
     Connections {
@@ -152,6 +157,11 @@ fn read() -> Result<Config, ConfigError> {
         };
         var(name).map(number).transpose()
     };
+    let exclusive = match var("MRCUDA_MANAGED").as_deref() {
+        None | Some("concurrent") => false,
+        Some("exclusive") => true,
+        Some(other) => return Err(ConfigError::Managed(other.to_owned())),
+    };
     Ok(Config {
         servers,
         name,
@@ -167,6 +177,7 @@ fn read() -> Result<Config, ConfigError> {
         copy_threads,
         bulk_connections: connections("MRCUDA_BULK_CONNECTIONS", 0)?,
         move_connections: connections("MRCUDA_MOVE_CONNECTIONS", 1)?,
+        exclusive,
         coverage: var("MRCUDA_COVERAGE").map(PathBuf::from),
         keep_journal: var("MRCUDA_KEEP_JOURNAL").map(PathBuf::from),
         // Unit tests leave nothing in the user's history.
@@ -197,6 +208,11 @@ fn signal_number(name: &str) -> Option<i32> {
 pub(crate) fn get() -> Result<&'static Config, &'static ConfigError> {
     static CONFIG: OnceLock<Result<Config, ConfigError>> = OnceLock::new();
     CONFIG.get_or_init(read).as_ref()
+}
+
+/// Returns whether the program's host does not touch managed memory while kernels run.
+pub(crate) fn is_exclusive() -> bool {
+    get().is_ok_and(|config| config.exclusive)
 }
 
 #[cfg(test)]

@@ -104,6 +104,7 @@ pub(crate) fn take_slots() -> Option<Slots> {
         kind: Kind::Staging,
         filed,
         slab,
+        exclusive: false,
         device: u32::MAX,
         id: number(),
         known: Known::Hidden,

@@ -5,23 +5,33 @@ use cuda_api::address_map::{HOST as ARENA, HOST_END as ARENA_END};
 use std::ops::Range;
 
 fn block(bytes: u64) -> Block {
-    Block { bytes, flags: 0, kind: Kind::Pinned, filed: true, slab: Slab::default(), device: 0, id: 0, known: Known::Unused }
+    Block {
+        bytes,
+        flags: 0,
+        kind: Kind::Pinned,
+        filed: true,
+        slab: Slab::default(),
+        exclusive: false,
+        device: 0,
+        id: 0,
+        known: Known::Unused,
+    }
 }
 
 #[test]
 fn gaps_are_found_lowest_first() {
     let mut blocks = BTreeMap::new();
-    assert_eq!(gap(&blocks, ARENA, PAGE), Some(ARENA));
+    assert_eq!(gap(&blocks, ARENA, PAGE, PAGE), Some(ARENA));
     blocks.insert(ARENA, block(5000));
     blocks.insert(ARENA + 8 * PAGE, block(1));
     // Memory of the program is at other addresses.
     blocks.insert(0x7f00_0000_0000, block(1 << 30));
-    assert_eq!(gap(&blocks, ARENA, 2 * PAGE), Some(ARENA + 3 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, 4 * PAGE), Some(ARENA + 3 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, 5 * PAGE), Some(ARENA + 10 * PAGE));
-    assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE), Some(ARENA + 2 * PAGE));
-    assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA), None);
-    assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA), Some(ARENA));
+    assert_eq!(gap(&blocks, ARENA, 2 * PAGE, PAGE), Some(ARENA + 3 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 4 * PAGE, PAGE), Some(ARENA + 3 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, 5 * PAGE, PAGE), Some(ARENA + 10 * PAGE));
+    assert_eq!(gap(&blocks, ARENA + 2 * PAGE, PAGE, PAGE), Some(ARENA + 2 * PAGE));
+    assert_eq!(gap(&blocks, ARENA, ARENA_END - ARENA, PAGE), None);
+    assert_eq!(gap(&BTreeMap::new(), ARENA, ARENA_END - ARENA, PAGE), Some(ARENA));
 }
 
 /// A range that contains no address.
@@ -139,4 +149,26 @@ fn what_is_in_the_way_is_stepped_over() {
     let (got, _) = map(&blocks, 2 * PAGE).unwrap();
     assert!(got > at);
     unmap(got, 2 * PAGE);
+}
+
+#[test]
+fn blocks_that_are_used_exclusively_have_slots() {
+    use cuda_api::address_map::{SLOT, slot};
+    let bytes = (60 << 20) + 5;
+    assert_eq!((slot(bytes), slot(2 << 20), slot(63 << 20), slot(u64::MAX)), (Some(SLOT), Some(SLOT), Some(2 * SLOT), None));
+    let exclusive = |bytes| Block { exclusive: true, kind: Kind::Managed, ..block(bytes) };
+    let mut blocks = BTreeMap::from([(ARENA + (2 << 40), block(5000))]);
+    let mut last = 0;
+    for bytes in [bytes, 63 << 20, 2 << 20] {
+        let memory = provide_slot(&blocks, bytes).unwrap();
+        assert!(memory.at.is_multiple_of(SLOT) && memory.at >= last && memory.slab.bytes == 0, "{memory:?}");
+        last = memory.at + slot(bytes).unwrap();
+        blocks.insert(memory.at, exclusive(bytes));
+    }
+    // Nothing else lies in a slot, also not where the job has mapped nothing.
+    let first = *blocks.keys().next().unwrap();
+    let behind = gap(&blocks, first, PAGE, PAGE).unwrap();
+    assert!(blocks.iter().all(|(at, b)| behind < *at || behind >= at + slot(b.bytes).unwrap()), "{behind:x}");
+    blocks.iter().filter(|(_, b)| b.exclusive).for_each(|(at, b)| release(*at, b.bytes, b.slab, false));
+    assert_eq!(provide_slot(&blocks, ARENA_END - ARENA).unwrap_err(), code::ERROR_OUT_OF_MEMORY);
 }

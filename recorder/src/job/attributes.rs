@@ -1,5 +1,6 @@
 //! Attributes of a device as the program sees them.
 
+use crate::base::config;
 use crate::job::Device;
 use cuda_api::sys;
 
@@ -22,8 +23,11 @@ fn fixed(attribute: u32) -> Option<i32> {
         // By descriptors only.
         A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
     ];
+    // A program whose host does not touch managed memory while kernels run is told that it must not.
+    const OF_CONCURRENT_USE: [A; 2] =
+        [A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, A::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST];
     let among = |list: &[A]| list.iter().any(|a| *a as u32 == attribute);
-    if among(&ZERO) { Some(0) } else { among(&ONE).then_some(1) }
+    if among(&ZERO) || config::is_exclusive() && among(&OF_CONCURRENT_USE) { Some(0) } else { among(&ONE).then_some(1) }
 }
 
 /// An attribute as the program sees it.

@@ -2,7 +2,7 @@
 
 use crate::base::log::lock;
 use crate::pinned::slabs::{self, Slabs};
-use cuda_api::address_map::{HOST as ARENA, HOST_END as ARENA_END};
+use cuda_api::address_map::{HOST as ARENA, HOST_END as ARENA_END, SLOT, slot};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Slab;
 use faults::Faults;
@@ -49,6 +49,9 @@ pub(crate) struct Block {
     pub(crate) filed: bool,
     /// The slab that contains it; of no bytes if its memory is its own.
     pub(crate) slab: Slab,
+    /// Whether it is managed memory that the program's host does not touch while kernels run: it has a [slot] of addresses of its own, and a
+    /// place that mirrors it may have it in its GPU's memory.
+    pub(crate) exclusive: bool,
     /// The device whose context it belongs to; it is freed with that context.
     pub(crate) device: u32,
     /// Number of the allocation (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
@@ -81,9 +84,11 @@ impl Block {
         matches!(self.kind, Kind::Managed | Kind::Variable)
     }
 
-    /// Start and end of what is mapped for it, given where it begins.
+    /// Start and end of the addresses that are used for it, given where it begins.
     fn mapping(&self, at: u64) -> (u64, u64) {
         match self.slab.bytes {
+            // Addresses of its slot are not for other blocks.
+            0 if self.exclusive => (at, at + slot(self.bytes).unwrap_or(self.bytes)),
             0 => (at, at + self.bytes.next_multiple_of(PAGE)),
             bytes => (self.slab.address, self.slab.address + bytes),
         }
@@ -223,15 +228,15 @@ fn file_to(end: u64) -> Option<i32> {
     Some(fd)
 }
 
-/// The lowest gap of `len` bytes in the arena above `from`.
-pub(crate) fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64) -> Option<u64> {
-    let mut at = from;
+/// The lowest gap of `len` bytes in the arena above `from`, at a multiple of `align`.
+pub(crate) fn gap(blocks: &BTreeMap<u64, Block>, from: u64, len: u64, align: u64) -> Option<u64> {
+    let mut at = from.checked_next_multiple_of(align)?;
     for (start, end) in blocks.range(from..ARENA_END).map(|(at, b)| b.mapping(*at)) {
         // Of several blocks in a slab each has the slab as its mapping.
         if start.saturating_sub(at) >= len + GUARD {
             break;
         }
-        at = end + GUARD;
+        at = (end + GUARD).checked_next_multiple_of(align)?;
     }
     (at.checked_add(len)? <= ARENA_END).then_some(at)
 }
@@ -281,7 +286,14 @@ pub(crate) fn provide(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memor
     }
 }
 
-/// Takes back memory of [`provide`]; no block of the table contains it any more. `retire`: a GPU may still write to it, so no other block
+/// As [`provide`], for a block in a [slot] of its own.
+pub(crate) fn provide_slot(blocks: &BTreeMap<u64, Block>, bytes: u64) -> Result<Memory, Code> {
+    let room = slot(bytes).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    let (at, filed) = map_in(blocks, bytes.next_multiple_of(PAGE), (room, SLOT))?;
+    Ok(Memory { at, filed, slab: Slab::default() })
+}
+
+/// Takes back memory of [`provide`] or [`provide_slot`]; no block of the table contains it any more. `retire`: a GPU may still write to it, so no other block
 /// gets these pages.
 pub(crate) fn release(at: u64, bytes: u64, slab: Slab, retire: bool) {
     let empty = lock(&SLABS).release(at, bytes, slab, retire);
@@ -294,9 +306,14 @@ pub(crate) fn release(at: u64, bytes: u64, slab: Slab, retire: bool) {
 
 /// Maps `len` fresh bytes in the arena; also returns whether they lie in its file.
 pub(crate) fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool), Code> {
+    map_in(blocks, len, (len, PAGE))
+}
+
+/// As [`map`], at the beginning of a gap of `room` bytes at a multiple of `align`.
+fn map_in(blocks: &BTreeMap<u64, Block>, len: u64, (room, align): (u64, u64)) -> Result<(u64, bool), Code> {
     let mut from = ARENA;
     for _ in 0..TRIES {
-        let at = gap(blocks, from, len).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let at = gap(blocks, from, room, align).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let fd = file_to(at - ARENA + len);
         let kind = if fd.is_some() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_ANONYMOUS };
         let offset = if fd.is_some() { (at - ARENA) as libc::off_t } else { 0 };
@@ -320,7 +337,7 @@ pub(crate) fn map(blocks: &BTreeMap<u64, Block>, len: u64) -> Result<(u64, bool)
         } else if std::io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        from = at + len;
+        from = at + room;
     }
     Err(code::ERROR_OUT_OF_MEMORY)
 }

@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod exclusive;
 mod gpu_areas;
 mod hashing;
 mod streams;
@@ -530,7 +531,7 @@ fn parts_of_the_jobs_file_are_mapped_where_the_job_has_them() {
     let pin = |address, bytes| {
         p.try_apply(
             id::HOST_PIN,
-            &body(&ops::HostPin { address, bytes, flags: 0, apart: false, slab: ops::Slab::default() }, &[]),
+            &body(&ops::HostPin { address, bytes, flags: 0, apart: false, exclusive: false, slab: ops::Slab::default() }, &[]),
         )
         .0
     };
@@ -601,7 +602,7 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
     p.exec.set_pinned_file(ours.try_clone().expect("clone")).expect("file");
     let slab = ops::Slab { address: address_map::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
     let pin = |address, bytes, slab| {
-        p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: false, slab }, &[])).0
+        p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: false, exclusive: false, slab }, &[])).0
     };
     let unpin = |address: u64| p.apply(id::HOST_UNPIN, &body(&address, &[]));
     let (first, second) = (slab.address, slab.address + 8192);
@@ -650,8 +651,9 @@ fn blocks_of_a_slab_are_registered_with_it_and_go_with_its_last() {
 fn mirrored_blocks_share_the_registration_of_their_slab() {
     let p = place();
     let slab = ops::Slab { address: address_map::HOST + (64 << 10), bytes: 64 << 10, number: 1 };
-    let request =
-        |id, address, bytes, slab| p.try_apply(id, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, slab }, &[])).0;
+    let request = |id, address, bytes, slab| {
+        p.try_apply(id, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, exclusive: false, slab }, &[])).0
+    };
     let unpin = |address: u64| p.apply(id::HOST_UNPIN, &body(&address, &[]));
     let tell = |address: u64, value: u64| {
         let line: host_mirror::Line = [address, 0xff, value, 0, 0, 0, 0, 0, 0, 0];
@@ -723,8 +725,11 @@ fn copy_again(p: &Place, dst: u64, src: u64) -> i32 {
 fn memory_of_its_own_is_kept_as_the_jobs() {
     let p = place();
     let pin = |address, bytes| {
-        p.try_apply(id::HOST_PIN, &body(&ops::HostPin { address, bytes, flags: 0, apart: true, slab: ops::Slab::default() }, &[]))
-            .0
+        p.try_apply(
+            id::HOST_PIN,
+            &body(&ops::HostPin { address, bytes, flags: 0, apart: true, exclusive: false, slab: ops::Slab::default() }, &[]),
+        )
+        .0
     };
     let tell = |lines: &[host_mirror::Line]| p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(lines)).0;
     // In pages of the arena, and in the middle of pages elsewhere.

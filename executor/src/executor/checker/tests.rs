@@ -398,14 +398,16 @@ fn calls_of(op: u16, at: u64, job: &Job) -> Vec<Hostile> {
             all(vec![peer(at), peer(at & !(CHUNK - 1))])
         }
         id::HOST_PIN => {
-            let pin = |apart| body(&HostPin { address: at, bytes: BYTES, flags: 0, apart, slab: Slab::default() }, &[]);
+            let pin = |apart| {
+                body(&HostPin { address: at, bytes: BYTES, flags: 0, apart, exclusive: false, slab: Slab::default() }, &[])
+            };
             // Mirrored memory may be allocated in the range of pinned memory.
             let apart = Some(pin(true)).filter(|_| !(address_map::HOST..HOST_END).contains(&at));
             all(apart.into_iter().chain([pin(false)]).collect())
         }
         id::HOST_BLOCK => {
             let slab = Slab { address: at & !4095, bytes: BYTES, number: 1 };
-            all(vec![body(&HostPin { address: at, bytes: 8, flags: 0, apart: true, slab }, &[])])
+            all(vec![body(&HostPin { address: at, bytes: 8, flags: 0, apart: true, exclusive: false, slab }, &[])])
         }
         id::BATCH => {
             let mut several = Vec::new();

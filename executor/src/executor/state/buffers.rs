@@ -1,6 +1,7 @@
 //! Page-locked buffers for transfers.
 
 use crate::gpu::Gpu;
+use cuda_api::code::Code;
 use cuda_api::lock::lock;
 use rustc_hash::FxHashMap;
 use std::sync::Mutex;
@@ -25,6 +26,12 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts(self.at as *const u8, self.len) }
     }
 
+    /// Its contents as words, for writing.
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, borrowed exclusively; a mapping begins at a multiple of a page.
+        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u64, self.len / 8) }
+    }
+
     /// Its contents, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, borrowed exclusively.
@@ -32,8 +39,17 @@ impl Pinned {
     }
 }
 
+/// A page-locked buffer of exactly `bytes`, of the context with this number, which is current.
+pub(crate) fn take(gpu: &Gpu, life: u64, bytes: usize) -> Result<Pinned, Code> {
+    let at = match spare(life, bytes) {
+        Some(at) => at,
+        None => gpu.pin(bytes)?,
+    };
+    Ok(Pinned { at, len: bytes, life })
+}
+
 /// An unused buffer of a context, if there is one.
-pub(crate) fn spare(life: u64, bytes: usize) -> Option<usize> {
+fn spare(life: u64, bytes: usize) -> Option<usize> {
     lock(&SPARE).get_or_insert_default().get_mut(&(life, bytes)).and_then(Vec::pop)
 }
 

@@ -1,12 +1,14 @@
 //! The job's pinned memory at an executor.
 
+use super::gpu_blocks::GpuBlocks;
 use crate::host_mirror::MirroredMemory;
 use crate::limits::Budget;
-use cuda_api::lock::lock;
+use cuda_api::lock::{lock, read_lock, write_lock};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 /// Copies are made in pieces of this size, which bounds how long the lock is held.
 const PIECE: usize = 1 << 20;
@@ -30,6 +32,8 @@ pub(crate) enum From {
     File,
     /// Allocated here; unmapped when it is unregistered.
     Apart,
+    /// The GPU's memory: this process cannot access it.
+    OnGpu,
     /// It belongs to the slab at this address, which is registered as a whole.
     Slab(u64),
 }
@@ -57,6 +61,47 @@ pub(crate) struct Apart {
     pub(crate) blocks: u64,
 }
 
+/// Ranges of addresses, mostly none, that are looked up by many threads.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    /// Their number.
+    count: AtomicUsize,
+    all: RwLock<Vec<Range<u64>>>,
+}
+
+impl Ranges {
+    /// Returns whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns whether one contains an address.
+    #[inline]
+    pub(crate) fn contains(&self, at: u64) -> bool {
+        !self.is_empty() && read_lock(&self.all).iter().any(|range| range.contains(&at))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Range<u64>>)) {
+        let mut all = write_lock(&self.all);
+        change(&mut all);
+        self.count.store(all.len(), Ordering::Release);
+    }
+
+    pub(crate) fn add(&self, range: Range<u64>) {
+        self.change(|all| all.push(range));
+    }
+
+    /// Removes the range that begins at an address.
+    pub(crate) fn remove(&self, at: u64) {
+        self.change(|all| all.retain(|range| range.start != at));
+    }
+
+    pub(crate) fn clear(&self) {
+        self.change(Vec::clear);
+    }
+}
+
 /// The job's pinned memory at this executor.
 #[derive(Debug)]
 pub(crate) struct PinnedMemory {
@@ -72,6 +117,10 @@ pub(crate) struct PinnedMemory {
     pub(crate) apart: Mutex<Apart>,
     /// Whether there are mirrored copies.
     pub(crate) any_apart: AtomicBool,
+    /// The blocks that are in the GPU's memory. Taken before `apart`, and behind the lock of the context's state.
+    pub(crate) gpu_blocks: Mutex<Option<GpuBlocks>>,
+    /// Where they are. A block is added here last, and removed last.
+    pub(crate) on_gpu: Ranges,
     /// Whether the job has requested mirrored memory at an address that this process uses itself.
     pub(crate) collided: AtomicBool,
     /// How many registrations there were.
@@ -90,6 +139,8 @@ impl Default for PinnedMemory {
             reported: AtomicBool::new(false),
             apart: Mutex::default(),
             any_apart: AtomicBool::new(false),
+            gpu_blocks: Mutex::default(),
+            on_gpu: Ranges::default(),
             collided: AtomicBool::new(false),
             registrations: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -100,6 +151,9 @@ impl Default for PinnedMemory {
 impl PinnedMemory {
     /// Writes bytes to registered memory; memory that is not, or no longer, registered is skipped.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+        if self.on_gpu.contains(at) && lock(&self.gpu_blocks).as_mut().is_some_and(|blocks| blocks.write(at, bytes)) {
+            return;
+        }
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
             let to = at + (number * PIECE) as u64;
             // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
@@ -112,6 +166,9 @@ impl PinnedMemory {
 
     /// Reads bytes of registered memory; returns false if not all of them are registered.
     pub(crate) fn read(&self, at: u64, to: &mut [u8]) -> bool {
+        if self.on_gpu.contains(at) && lock(&self.gpu_blocks).as_mut().is_some_and(|blocks| blocks.read(at, to)) {
+            return true;
+        }
         to.chunks_mut(PIECE).enumerate().all(|(number, piece)| {
             let (from, bytes) = (at + (number * PIECE) as u64, piece.len());
             // SAFETY: mapped while this runs; concurrent writers are the program's own race, as in the job.
@@ -120,11 +177,12 @@ impl PinnedMemory {
         })
     }
 
-    /// Runs something that uses a range of registered memory; returns false without running it if not all of the range is registered.
+    /// Runs something that uses a range of registered memory; returns false without running it if not all of the range is registered, or
+    /// if only the GPU can access it.
     fn while_mapped(&self, at: u64, bytes: usize, run: impl FnOnce()) -> bool {
         // Held meanwhile: memory is removed from the list before it is unmapped.
         let parts = lock(&self.parts);
-        let whole = inside(&parts, at, bytes as u64) == Some(true);
+        let whole = inside(&parts, at, bytes as u64) == Some(true) && !self.on_gpu.contains(at);
         if whole {
             run();
         }

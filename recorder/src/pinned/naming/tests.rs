@@ -104,6 +104,7 @@ fn a_target_is_given_what_is_found_and_the_job_uses_it_as_before() {
             kind: Kind::Registered,
             filed: false,
             slab: cuda_api::ops::Slab::default(),
+            exclusive: false,
             device: 0,
             id: number(),
             known: Known::Unused,

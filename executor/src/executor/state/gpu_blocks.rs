@@ -1,0 +1,528 @@
+//! Blocks of managed memory that a place keeps in the GPU's memory, for a job whose host does not touch such memory while kernels run.
+//!
+//! There are two copies of each block on the GPU: at the block's address what kernels use, and behind it, in the same reservation, what both
+//! sides last agreed on. They are the place's side of [`crate::host_mirror`] for these blocks, with the same rule: bytes that differ from what was
+//! agreed on were changed here.
+//!
+//! * **The GPU's changes.** A kernel compares the two copies, and writes nothing but which pages differ. These are copied to the host, both copies of
+//!   them, and compared there; what the host has read becomes what is agreed on. So a page that changes while it is looked at is
+//!   found again by the next scan, and nothing depends on when the kernel has run.
+//! * **The job's changes** are written to both copies, only the bytes that have changed: a kernel may work on others next to them. If they are a few
+//!   runs, these are copied; otherwise a kernel writes them.
+//! * **Behind a kernel that fills the GPU** no other kernel gets through, but copies do (docs/driver-facts.md 10.12, 6.13). Nothing waits for
+//!   such a kernel: if one of these kernels is late, it is called off, or what it finds is ignored, and copies do its work, slowly, until it has passed.
+
+use super::buffers::{self, Pinned};
+use crate::executor::own::Own;
+use crate::gpu::Gpu;
+use crate::gpu_memory::HeldMemory;
+use crate::host_mirror::{self, LINE, LINE_BYTES, Line};
+use crate::limits::{Budget, Held};
+use cuda_api::address_map::{GRANULE, PAGE};
+use cuda_api::code::{self, Code};
+use cuda_api::ops::Fill;
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Bytes that one block of the comparing kernel compares.
+const COMPARED: u64 = 64 << 10;
+/// Bytes that are compared on the host at a time, from each copy.
+const PIECE: usize = 8 << 20;
+/// Maximum number of lines that the kernel writes at a time.
+const LINES: usize = 4096;
+/// So many runs of changed bytes are copied rather than written by a kernel.
+const FEW: usize = 8;
+/// Bytes of a pair and of a result of the comparing kernel.
+const ROW: usize = 24 + 4;
+/// How long this thread polls without a pause for a kernel that should take little time, and the pauses after that.
+const SPIN: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(50);
+/// A kernel is late after this time, and this for each GiB that it compares: copying and comparing all of it takes about as long.
+const LATE: Duration = Duration::from_millis(50);
+const LATE_A_GIB: Duration = Duration::from_millis(100);
+
+/// A block.
+#[derive(Debug)]
+struct GpuBlock {
+    /// Bytes that are mirrored: whole pages.
+    bytes: u64,
+    reserved: Reserved,
+}
+
+/// The two copies of a block, in a reservation.
+#[derive(Debug)]
+struct Reserved {
+    at: u64,
+    /// Bytes of the reservation.
+    slot: u64,
+    /// Bytes that are mapped of each copy.
+    mapped: u64,
+    /// The memory of what is used and of what was agreed on, as far as it is mapped.
+    memory: Vec<u64>,
+    _held: HeldMemory,
+}
+
+impl Reserved {
+    /// Where what was agreed on is, seen from what is used.
+    fn agreed(&self) -> u64 {
+        self.slot - self.mapped
+    }
+
+    /// Reserves the addresses and maps memory of zeros; on failure nothing remains.
+    fn new(gpu: &Gpu, at: u64, slot: u64, mapped: u64, held: HeldMemory, stream: u64) -> Result<Reserved, Code> {
+        let got = gpu.reserve(slot, at)?;
+        if got != at {
+            // The refusal is reported.
+            let _ = gpu.unreserve(got, slot);
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        let mut new = Reserved { at, slot, mapped, memory: Vec::new(), _held: held };
+        match new.map(gpu, stream) {
+            Ok(()) => Ok(new),
+            Err(rc) => {
+                new.end(gpu);
+                Err(rc)
+            }
+        }
+    }
+
+    fn map(&mut self, gpu: &Gpu, stream: u64) -> Result<(), Code> {
+        for at in [self.at, self.at + self.agreed()] {
+            let memory = gpu.create_memory(self.mapped, false)?;
+            if let Err(rc) = gpu.map(at, self.mapped, memory) {
+                // The first error is reported.
+                let _ = gpu.release_memory(memory);
+                return Err(rc);
+            }
+            self.memory.push(memory);
+            gpu.allow(at, self.mapped)?;
+            let width = self.mapped / 4;
+            gpu.fill(&Fill { dst: at, pitch: 0, value: 0, element: 4, width, rows: 1, stream: 0 }, stream)?;
+        }
+        gpu.synchronize_stream(stream)
+    }
+
+    /// Gives everything back. It must no longer be in use.
+    fn end(self, gpu: &Gpu) {
+        for (at, memory) in [self.at, self.at + self.agreed()].into_iter().zip(self.memory) {
+            // They fail only if the context has failed or was destroyed.
+            let _ = gpu.unmap(at, self.mapped);
+            let _ = gpu.release_memory(memory);
+        }
+        let _ = gpu.unreserve(self.at, self.slot);
+    }
+}
+
+/// What is in a block.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// Its bytes.
+    pub(crate) now: Vec<u8>,
+    /// Those that both sides agreed on.
+    pub(crate) agreed: Vec<u8>,
+}
+
+/// The pages of all blocks, for the comparing kernel: pairs, and behind them a word for each.
+#[derive(Debug)]
+struct Table {
+    buffer: Pinned,
+    pages: Vec<(u64, u64)>,
+}
+
+/// The blocks of a context.
+#[derive(Debug)]
+pub(crate) struct GpuBlocks {
+    gpu: Gpu,
+    own: Own,
+    context: usize,
+    life: u64,
+    /// For kernels, of the highest priority, and for copies, which do not wait for these.
+    kernels: u64,
+    copies: u64,
+    /// Recorded behind the last kernel.
+    passed: u64,
+    /// Whether the last kernel was late and has not been seen to have ended.
+    stuck: bool,
+    /// [`PIECE`] bytes of each copy, and lines.
+    now: Pinned,
+    was: Pinned,
+    lines: Pinned,
+    /// Two words: whether the kernel that writes changes has started, and whether it may.
+    words: Pinned,
+    table: Option<Table>,
+    /// Whether the table is of other blocks, and a kernel that was late still reads it.
+    outdated: bool,
+    blocks: BTreeMap<u64, GpuBlock>,
+    _pinned: Held,
+}
+
+/// A word that the GPU accesses, too.
+fn shared_word(buffer: &Pinned, number: usize) -> &AtomicU32 {
+    assert!(4 * (number + 1) <= buffer.len);
+    // SAFETY: aligned, inside a page-locked buffer that lives as long as the borrow; only atomics and the GPU touch it.
+    unsafe { AtomicU32::from_ptr((buffer.at as *mut u32).add(number)) }
+}
+
+/// A run of changed bytes: the address, and where they are among all changed bytes.
+type Run = (u64, Range<usize>);
+
+/// The runs of changed bytes of lines, with the bytes. Lines that follow each other may make one run.
+fn runs(lines: &[[u8; LINE_BYTES]], bytes: &mut Vec<u8>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for line in lines {
+        let [address, mut mask] = [0, 1].map(|i| host_mirror::word_of_line(line, i));
+        while mask != 0 {
+            let first = mask.trailing_zeros();
+            let count = (mask >> first).trailing_ones();
+            let from = 16 + first as usize;
+            let at = bytes.len();
+            bytes.extend_from_slice(&line[from..from + count as usize]);
+            match runs.last_mut() {
+                Some((start, part)) if *start + part.len() as u64 == address + u64::from(first) => part.end = bytes.len(),
+                _ => runs.push((address + u64::from(first), at..bytes.len())),
+            }
+            mask = if first + count == 64 { 0 } else { mask >> (first + count) << (first + count) };
+        }
+    }
+    runs
+}
+
+impl GpuBlocks {
+    /// Prepares a context, which is current, for such blocks. `life`: its number.
+    pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64), budget: &Arc<Budget>) -> Result<GpuBlocks, Code> {
+        let pinned = budget.hold((2 * PIECE + LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let buffer = |bytes| buffers::take(gpu, life, bytes);
+        let (now, was, lines, words) = (buffer(PIECE)?, buffer(PIECE)?, buffer(LINES * LINE_BYTES)?, buffer(PAGE as usize)?);
+        let [_, highest] = gpu.priorities()?;
+        let passed = gpu.new_event(false)?;
+        let streams = gpu.new_stream_with_priority(false, highest).and_then(|kernels| {
+            let copies = gpu.new_stream().inspect_err(|_| _ = gpu.destroy_stream(kernels))?;
+            Ok((kernels, copies))
+        });
+        let (kernels, copies) = streams.inspect_err(|_| _ = gpu.destroy_event(passed))?;
+        Ok(GpuBlocks {
+            gpu: gpu.clone(),
+            own,
+            context,
+            life,
+            kernels,
+            copies,
+            passed,
+            stuck: false,
+            now,
+            was,
+            lines,
+            words,
+            table: None,
+            outdated: false,
+            blocks: BTreeMap::new(),
+            _pinned: pinned,
+        })
+    }
+
+    /// Ends all blocks and its streams. No kernel runs any more, or the context is about to be destroyed.
+    pub(crate) fn end(self) {
+        self.blocks.into_values().for_each(|block| block.reserved.end(&self.gpu));
+        // They fail only if the context has failed.
+        let _ = self.gpu.destroy_stream(self.kernels);
+        let _ = self.gpu.destroy_stream(self.copies);
+        let _ = self.gpu.destroy_event(self.passed);
+    }
+
+    /// Bytes of the GPU's memory that blocks use.
+    pub(crate) fn used(&self) -> u64 {
+        self.blocks.values().map(|block| 2 * block.reserved.mapped).sum()
+    }
+
+    /// Adds a block of zeros. The addresses of its slot are not in use; `held` is its memory on the GPU, twice its bytes in whole granules.
+    pub(crate) fn add(&mut self, at: u64, bytes: u64, slot: u64, held: HeldMemory) -> Result<(), Code> {
+        let mapped = bytes.next_multiple_of(GRANULE);
+        let reserved = Reserved::new(&self.gpu, at, slot, mapped, held, self.copies)?;
+        self.blocks.insert(at, GpuBlock { bytes: bytes.next_multiple_of(PAGE), reserved });
+        self.outdated = true;
+        Ok(())
+    }
+
+    /// Removes a block, which no work of the job uses any more.
+    pub(crate) fn remove(&mut self, at: u64) {
+        let Some(block) = self.blocks.remove(&at) else { return };
+        self.outdated = true;
+        self.await_late();
+        block.reserved.end(&self.gpu);
+    }
+
+    /// Waits for a kernel that was late and may still read a block. Work of the job that used the block is complete, so the kernel is about to be.
+    pub(crate) fn await_late(&self) {
+        if self.stuck {
+            // An error of the context is found by the next call.
+            let _ = self.gpu.synchronize_stream(self.kernels);
+        }
+    }
+
+    /// What a block is.
+    pub(crate) fn contents(&mut self, at: u64) -> Result<Contents, Code> {
+        let (bytes, agreed) = self.blocks.get(&at).map(|b| (b.bytes, b.reserved.agreed())).ok_or(code::ERROR_INVALID_VALUE)?;
+        let mut contents = Contents { now: vec![0; bytes as usize], agreed: vec![0; bytes as usize] };
+        self.copy_out(at, &mut contents.now)?;
+        self.copy_out(at + agreed, &mut contents.agreed)?;
+        Ok(contents)
+    }
+
+    fn block(&self, at: u64) -> Option<(u64, &GpuBlock)> {
+        self.blocks.range(..=at).next_back().map(|(start, b)| (*start, b)).filter(|(start, b)| at - start < b.bytes)
+    }
+
+    /// Returns whether all of a range is in a block.
+    fn has(&self, at: u64, bytes: u64) -> bool {
+        self.block(at).is_some_and(|(start, block)| bytes <= block.bytes - (at - start))
+    }
+
+    /// Writes bytes to a block, as the job's GPU would; returns false if they are not in one.
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
+        self.has(at, bytes.len() as u64)
+            && self.gpu.set_current(self.context).is_ok()
+            && (at..).step_by(PIECE).zip(bytes.chunks(PIECE)).all(|(to, piece)| {
+                self.now.bytes_mut()[..piece.len()].copy_from_slice(piece);
+                // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
+                let copied = unsafe { self.gpu.copy_in(to, self.now.at as *const u8, piece.len() as u64, self.copies) };
+                copied.and_then(|()| self.gpu.synchronize_stream(self.copies)).is_ok()
+            })
+    }
+
+    /// Reads bytes of a block; returns false if not all of them are in one.
+    pub(crate) fn read(&mut self, at: u64, to: &mut [u8]) -> bool {
+        self.has(at, to.len() as u64) && self.gpu.set_current(self.context).is_ok() && self.copy_out(at, to).is_ok()
+    }
+
+    fn copy_out(&mut self, at: u64, to: &mut [u8]) -> Result<(), Code> {
+        (at..).step_by(PIECE).zip(to.chunks_mut(PIECE)).try_for_each(|(from, piece)| {
+            // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
+            unsafe { self.gpu.copy_out(self.now.at as *mut u8, from, piece.len() as u64, self.copies) }?;
+            self.gpu.synchronize_stream(self.copies)?;
+            piece.copy_from_slice(&self.now.bytes()[..piece.len()]);
+            Ok(())
+        })
+    }
+
+    /// Returns whether a kernel would not be queued behind one that was late.
+    fn gets_through(&mut self) -> Result<bool, Code> {
+        if self.stuck {
+            match self.gpu.query_event(self.passed) {
+                Err(code::ERROR_NOT_READY) => return Ok(false),
+                other => other?,
+            }
+            self.stuck = false;
+        }
+        Ok(true)
+    }
+
+    /// Waits for the kernel that was just launched; returns false if it is late.
+    fn wait(&mut self, bytes: u64) -> Result<bool, Code> {
+        self.gpu.record(self.passed, self.kernels)?;
+        let late = LATE + LATE_A_GIB * (bytes >> 30) as u32;
+        let began = Instant::now();
+        loop {
+            match self.gpu.query_event(self.passed) {
+                Err(code::ERROR_NOT_READY) => {}
+                other => return other.map(|()| true),
+            }
+            match began.elapsed() {
+                passed if passed >= late => return Ok(false),
+                passed if passed >= SPIN => std::thread::sleep(PAUSE),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Passes on the lines that the GPU has changed since the last scan, in parts, by address.
+    ///
+    /// # Errors
+    /// The context has failed.
+    pub(crate) fn scan(&mut self, mut found: impl FnMut(Vec<Line>)) -> Result<(), Code> {
+        let ranges = match self.differing()? {
+            Some(ranges) => ranges,
+            None => self.blocks.iter().map(|(at, block)| (*at, block.bytes)).collect(),
+        };
+        for (start, bytes) in ranges {
+            let Some(agreed) = self.block(start).map(|(_, block)| block.reserved.agreed()) else { continue };
+            for at in (start..start + bytes).step_by(PIECE) {
+                let bytes = (start + bytes - at).min(PIECE as u64);
+                let lines = self.compare(at, agreed, bytes)?;
+                if !lines.is_empty() {
+                    found(lines);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a range on the host: what differs, as it was read, is agreed on from now on.
+    fn compare(&mut self, at: u64, agreed: u64, bytes: u64) -> Result<Vec<Line>, Code> {
+        // SAFETY: the buffers have so many bytes, and are not used otherwise before the copies are complete.
+        unsafe {
+            self.gpu.copy_out(self.now.at as *mut u8, at, bytes, self.copies)?;
+            self.gpu.copy_out(self.was.at as *mut u8, at + agreed, bytes, self.copies)?;
+        }
+        self.gpu.synchronize_stream(self.copies)?;
+        let lines = host_mirror::differing_lines(
+            at,
+            &self.now.bytes()[..bytes as usize],
+            &mut self.was.words_mut()[..bytes as usize / 8],
+        );
+        if !lines.is_empty() {
+            // SAFETY: as above.
+            unsafe { self.gpu.copy_in(at + agreed, self.was.at as *const u8, bytes, self.copies) }?;
+            self.gpu.synchronize_stream(self.copies)?;
+        }
+        Ok(lines)
+    }
+
+    /// Ranges that contain all that the GPU has changed; `None` if the kernel that looks for them is late.
+    fn differing(&mut self) -> Result<Option<Vec<(u64, u64)>>, Code> {
+        if self.blocks.is_empty() || !self.gets_through()? {
+            return Ok(if self.blocks.is_empty() { Some(Vec::new()) } else { None });
+        }
+        let known = self.table.take().filter(|_| !std::mem::take(&mut self.outdated));
+        let mut table = known.map_or_else(|| self.table_of_blocks(), Ok)?;
+        let count = table.pages.len();
+        let (pairs, results) = (table.buffer.at as u64, (table.buffer.at + 24 * count) as u64);
+        table.buffer.bytes_mut()[24 * count..ROW * count].fill(0);
+        let launched = self.own.compare(&self.gpu, pairs, results, count as u32, self.kernels);
+        // From now on the kernel may use it.
+        let table = self.table.insert(table);
+        let pages = table.pages.iter().map(|(_, bytes)| bytes).sum();
+        launched?;
+        if !self.wait(pages)? {
+            self.stuck = true;
+            return Ok(None);
+        }
+        let Some(table) = &self.table else { return Ok(None) };
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for ((at, bytes), number) in table.pages.iter().zip(0..) {
+            if shared_word(&table.buffer, 6 * count + number).load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            match ranges.last_mut() {
+                // Blocks have gaps between them.
+                Some((start, all)) if *start + *all == *at => *all += bytes,
+                _ => ranges.push((*at, *bytes)),
+            }
+        }
+        Ok(Some(ranges))
+    }
+
+    fn table_of_blocks(&self) -> Result<Table, Code> {
+        let mut pages = Vec::new();
+        let mut rows: Vec<u8> = Vec::new();
+        for (start, block) in &self.blocks {
+            for at in (*start..start + block.bytes).step_by(COMPARED as usize) {
+                let bytes = COMPARED.min(start + block.bytes - at);
+                pages.push((at, bytes));
+                rows.extend([at, at + block.reserved.agreed(), bytes].iter().flat_map(|n| n.to_le_bytes()));
+            }
+        }
+        let mut buffer = buffers::take(&self.gpu, self.life, (ROW * pages.len()).next_power_of_two().max(PAGE as usize))?;
+        buffer.bytes_mut()[..rows.len()].copy_from_slice(&rows);
+        Ok(Table { buffer, pages })
+    }
+
+    /// Writes changes of the job. Lines outside of the blocks are skipped; returns false if there are any.
+    ///
+    /// # Errors
+    /// The context has failed.
+    pub(crate) fn apply(&mut self, lines: &[[u8; LINE_BYTES]]) -> Result<bool, Code> {
+        let (mut rest, mut seen, mut all_known) = (lines, FxHashSet::default(), true);
+        while let Some((first, others)) = rest.split_first() {
+            let at = host_mirror::word_of_line(first, 0);
+            let Some((start, block)) = self.block(at).filter(|_| at.is_multiple_of(LINE)) else {
+                (rest, all_known) = (others, false);
+                continue;
+            };
+            let (inside, agreed) = (start..start + block.bytes, block.reserved.agreed());
+            seen.clear();
+            // A message may have a line twice, the later one with newer words.
+            let fits = |line: &&[u8; LINE_BYTES]| {
+                let at = host_mirror::word_of_line(line, 0);
+                inside.contains(&at) && at.is_multiple_of(LINE) && seen.insert(at)
+            };
+            let count = rest.iter().take(LINES).take_while(fits).count();
+            let (some, others) = rest.split_at(count);
+            self.put(some, agreed)?;
+            rest = others;
+        }
+        Ok(all_known)
+    }
+
+    /// Writes lines to what is used and to what was agreed on.
+    fn put(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<(), Code> {
+        let mut bytes = Vec::with_capacity(size_of_val(lines));
+        let runs = runs(lines, &mut bytes);
+        if runs.len() > FEW && self.gets_through()? && self.put_by_kernel(lines, agreed)? {
+            return Ok(());
+        }
+        self.now.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+        for (at, part) in &runs {
+            for to in [*at, at + agreed] {
+                // SAFETY: the buffer has these bytes, and is not used otherwise before the copies are complete.
+                unsafe { self.gpu.copy_in(to, (self.now.at + part.start) as *const u8, part.len() as u64, self.copies) }?;
+            }
+        }
+        self.gpu.synchronize_stream(self.copies)
+    }
+
+    /// Lets a kernel write lines; returns false if it was late, has not started, and now writes nothing.
+    fn put_by_kernel(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<bool, Code> {
+        self.lines.bytes_mut()[..size_of_val(lines)].copy_from_slice(lines.as_flattened());
+        shared_word(&self.words, 0).store(0, Ordering::Relaxed);
+        shared_word(&self.words, 1).store(1, Ordering::Release);
+        let words = [self.words.at as u64, self.words.at as u64 + 4];
+        self.own.patch(&self.gpu, self.lines.at as u64, lines.len() as u32, agreed, words, self.kernels)?;
+        if self.wait(0)? {
+            return Ok(true);
+        }
+        shared_word(&self.words, 1).store(0, Ordering::SeqCst);
+        // Either the kernel finds this word, or this thread finds the other one.
+        fence(Ordering::SeqCst);
+        if shared_word(&self.words, 0).load(Ordering::SeqCst) == 0 {
+            self.stuck = true;
+            return Ok(false);
+        }
+        // It has a multiprocessor.
+        self.gpu.synchronize_stream(self.kernels).map(|()| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line whose bytes are their numbers.
+    fn line(address: u64, mask: u64) -> [u8; LINE_BYTES] {
+        let mut line = [0; LINE_BYTES];
+        line[..8].copy_from_slice(&address.to_le_bytes());
+        line[8..16].copy_from_slice(&mask.to_le_bytes());
+        (0..64).for_each(|i| line[16 + i] = i as u8);
+        line
+    }
+
+    #[test]
+    fn changed_bytes_that_follow_each_other_are_one_run() {
+        let mut bytes = Vec::new();
+        assert!(runs(&[line(0, 0)], &mut bytes).is_empty());
+        let lines = [
+            line(0x1000, u64::MAX),
+            line(0x1040, u64::MAX),
+            line(0x1080, 0x8000_0000_0000_000d),
+            line(0x10c0, 1),
+            line(0x2000, 6),
+        ];
+        let runs = runs(&lines, &mut bytes);
+        let want = [(0x1000, 0..129), (0x1082, 129..131), (0x10bf, 131..133), (0x2001, 133..135)];
+        assert_eq!(runs, want);
+        assert_eq!(bytes[126..], [62, 63, 0, 2, 3, 63, 0, 1, 2]);
+    }
+}

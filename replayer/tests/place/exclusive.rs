@@ -1,0 +1,377 @@
+//! Managed memory in the GPU's memory, for a job whose host does not touch it while kernels run.
+
+use super::*;
+use cuda_api::address_map::{HOST, HOST_END, SLOT, slot};
+use host_mirror::Line;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// `fill` writes a word with the number of its element added to each `step`-th byte; `wait` waits for a word; `count` writes words until another
+/// one is set.
+const KERNELS: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry fill(.param .u64 to, .param .u64 step, .param .u32 value, .param .u32 n) {
+  .reg .b64 %rd<5>; .reg .b32 %r<8>; .reg .pred %p;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [step]; ld.param.u32 %r1, [value]; ld.param.u32 %r2, [n];
+  mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x; mad.lo.u32 %r6, %r3, %r4, %r5;
+  setp.ge.u32 %p, %r6, %r2; @%p bra done;
+  cvt.u64.u32 %rd3, %r6; mad.lo.u64 %rd4, %rd3, %rd2, %rd1; add.u32 %r7, %r1, %r6; st.global.u32 [%rd4], %r7;
+done: ret;
+}
+.visible .entry wait(.param .u64 flag) {
+  .reg .b64 %rd<2>; .reg .b32 %r<2>; .reg .pred %p;
+  ld.param.u64 %rd1, [flag];
+again: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %p, %r1, 0; @%p bra again;
+  ret;
+}
+.visible .entry count(.param .u64 to, .param .u64 flag, .param .u32 n) {
+  .reg .b64 %rd<6>; .reg .b32 %r<6>; .reg .pred %p<3>;
+  ld.param.u64 %rd1, [to]; ld.param.u64 %rd2, [flag]; ld.param.u32 %r1, [n]; mov.u32 %r2, 0;
+again: rem.u32 %r3, %r2, %r1; mul.wide.u32 %rd3, %r3, 4; add.s64 %rd4, %rd1, %rd3; st.volatile.global.u32 [%rd4], %r2;
+  add.u32 %r2, %r2, 1; ld.volatile.global.u32 %r4, [%rd2]; setp.eq.u32 %p1, %r4, 0; @%p1 bra again;
+  ret;
+}
+";
+
+/// The kernels that softgpu runs at a time: so many fill it.
+const AT_ONCE: u32 = 16;
+
+/// A place with a block, and the job's copy of it.
+struct Job {
+    p: Place,
+    at: u64,
+    bytes: Vec<u8>,
+    functions: [u64; 3],
+}
+
+fn pin(p: &Place, address: u64, bytes: u64, exclusive: bool) -> (i32, bool) {
+    let pin = ops::HostPin { address, bytes, flags: 0, apart: true, exclusive, slab: ops::Slab::default() };
+    let (rc, reply) = p.try_apply(id::HOST_PIN, &body(&pin, &[]));
+    (rc, reply == [1])
+}
+
+/// The lines that make `to` of `from`, by address.
+fn changes(at: u64, from: &[u8], to: &[u8]) -> Vec<Line> {
+    let line = |(number, (from, to)): (usize, (&[u8], &[u8]))| {
+        let mask = (0..from.len()).filter(|i| from[*i] != to[*i]).fold(0, |mask, i| mask | 1 << i);
+        let mut line: Line = [0; 10];
+        (line[0], line[1]) = (at + 64 * number as u64, mask);
+        let mut all = [0; 64];
+        all[..to.len()].copy_from_slice(to);
+        let words = all.as_chunks().0.iter().map(|w| u64::from_le_bytes(*w));
+        line[2..].iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        line
+    };
+    from.chunks(64).zip(to.chunks(64)).enumerate().map(line).filter(|line| line[1] != 0).collect()
+}
+
+impl Job {
+    fn new(bytes: u64) -> Job {
+        let p = place();
+        let at = HOST + 3 * SLOT;
+        assert_eq!(pin(&p, at, bytes, true), (code::SUCCESS, true));
+        let module = p.load(1, KERNELS, false);
+        let functions = [(1, "fill"), (2, "wait"), (3, "count")].map(|(slot, name)| p.function(slot, module, name).0);
+        Job { p, at, bytes: vec![0; bytes as usize], functions }
+    }
+
+    /// The program writes to its copy.
+    fn write(&mut self, change: impl FnOnce(&mut [u8])) -> i32 {
+        let before = self.bytes.clone();
+        change(&mut self.bytes);
+        let lines = changes(self.at, &before, &self.bytes);
+        let told = lines.chunks(1600).map(|some| self.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(some)).0);
+        told.fold(code::SUCCESS, |all, rc| if all == code::SUCCESS { rc } else { all })
+    }
+
+    /// Takes the place's changes; returns how many lines there were.
+    fn wait(&mut self) -> usize {
+        let (at, bytes, mut count) = (self.at, &mut self.bytes, 0);
+        self.p.exec.collect_gpu_changes(&mut |changes| {
+            for line in &changes.lines {
+                let start = (line[0] - at) as usize;
+                let words: Vec<u8> = line[2..].iter().flat_map(|w| w.to_le_bytes()).collect();
+                for i in (0..64).filter(|i| line[1] >> i & 1 != 0) {
+                    assert_ne!(bytes[start + i], words[i], "a byte that has not changed");
+                    bytes[start + i] = words[i];
+                }
+                count += 1;
+            }
+        });
+        count
+    }
+
+    fn fill(&self, offset: u64, step: u64, value: u32, n: u32, stream: u64) {
+        let mut params: Vec<u8> = [self.at + offset, step].iter().flat_map(|v| v.to_le_bytes()).collect();
+        params.extend([value, n].iter().flat_map(|v| v.to_le_bytes()));
+        self.p.launch(self.functions[0], n.div_ceil(256), 256.min(n), stream, &params);
+    }
+
+    fn sync(&self, stream: u64) {
+        self.p.apply(id::STREAM_SYNC, &body(&stream, &[]));
+    }
+
+    /// What the GPU has.
+    fn on_gpu(&self) -> Vec<u8> {
+        self.p.read(self.at, self.bytes.len() as u64, LEGACY)
+    }
+
+    fn is_alike(&self) {
+        assert!(self.on_gpu() == self.bytes, "both sides have the same");
+    }
+
+    fn copy(&self, dst: u64, src: u64, width: u64) -> i32 {
+        let op = CopyDevice { dst, dst_pitch: 0, src, src_pitch: 0, width, rows: 1, stream: LEGACY };
+        let rc = self.p.try_apply(id::COPY_DEVICE, &body(&op, &[])).0;
+        self.sync(LEGACY);
+        rc
+    }
+}
+
+#[test]
+fn changes_of_both_sides_meet() {
+    let mut job = Job::new((5 << 20) + 100);
+    assert!(job.p.exec.has_apart() && job.wait() == 0);
+    job.is_alike();
+    // Few runs and many, up to the last byte.
+    assert_eq!(job.write(|b| b[5] = 1), code::SUCCESS);
+    assert_eq!(job.write(|b| b.iter_mut().enumerate().for_each(|(i, b)| *b = if i % 3 == 0 { 7 } else { *b })), code::SUCCESS);
+    assert_eq!(job.write(|b| b[(5 << 20) + 99..].fill(9)), code::SUCCESS);
+    assert_eq!(job.write(|b| b[100_000..300_000].fill(0x55)), code::SUCCESS);
+    assert_eq!(job.wait(), 0, "what the job has told is not told to it");
+    job.is_alike();
+    // The GPU writes each 1000th byte's word, then the last one.
+    job.fill(0, 1000, 0x0101_0101, 5000, LEGACY);
+    job.fill((5 << 20) + 96, 0, 0x0203_0405, 1, LEGACY);
+    job.sync(LEGACY);
+    assert!(job.wait() >= 4000);
+    job.is_alike();
+    assert_eq!((job.wait(), job.bytes[(5 << 20) + 99]), (0, 2));
+    // Both in one line, in different bytes.
+    job.fill(64, 0, 0x7172_7374, 1, LEGACY);
+    job.sync(LEGACY);
+    assert_eq!(job.write(|b| (b[68], b[90]) = (0x66, 0x67)), code::SUCCESS);
+    assert_eq!(job.wait(), 1);
+    job.is_alike();
+    assert_eq!((job.bytes[64], job.bytes[68], job.bytes[90]), (0x74, 0x66, 0x67));
+    // There and back: what was agreed on is what was found, not what was there before.
+    for turn in 0..3u32 {
+        for value in [0xaaaa_aaaa, 0xbbbb_bbbb, 0xaaaa_aaaa] {
+            let value = value + turn;
+            job.fill(70_000, 0, value, 1, LEGACY);
+            job.sync(LEGACY);
+            assert_eq!(job.wait(), 1);
+            assert_eq!(job.bytes[70_000..70_004], value.to_le_bytes());
+        }
+        assert_eq!(job.write(|b| b[70_000] = 0), code::SUCCESS);
+        job.fill(70_000, 0, 0xaaaa_aaaa + turn, 1, LEGACY);
+        job.sync(LEGACY);
+        assert_eq!(job.wait(), 1, "changed back by the GPU");
+        job.is_alike();
+    }
+    // A line twice in a message: the later words are the newer ones.
+    let mut twice = changes(job.at, &job.bytes[..64], &[0x21; 64]);
+    twice.extend(changes(job.at, &[0x21; 64], &[0x22; 64]));
+    assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&twice)).0, code::SUCCESS);
+    job.bytes[..64].fill(0x22);
+    assert_eq!(job.wait(), 0);
+    job.is_alike();
+    // Lines outside are none of the job's business; those beside them are applied.
+    let mut mixed = vec![[job.at + (8 << 20), 1, 1, 0, 0, 0, 0, 0, 0, 0], [job.at + 3, 1, 1, 0, 0, 0, 0, 0, 0, 0]];
+    mixed.push([job.at + 128, 0xff, 0x1234, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&mixed)).0, code::ERROR_INVALID_VALUE);
+    job.bytes[128..136].copy_from_slice(&0x1234u64.to_le_bytes());
+    job.is_alike();
+    job.p.leave();
+}
+
+#[test]
+fn its_copies_are_those_of_device_memory() {
+    let mut job = Job::new(4 << 20);
+    let a = job.p.map(0, 4 << 20);
+    let bytes: Vec<u8> = (0..1u32 << 20).map(|i| ((i * 7) >> 5) as u8).collect();
+    job.p.write(job.at + 1000, &bytes, LEGACY);
+    job.p.apply(id::FILL, &body(&Fill { dst: job.at, pitch: 0, value: 3, element: 1, width: 500, rows: 1, stream: LEGACY }, &[]));
+    assert_eq!(job.copy(a, job.at + 1000, 1 << 20), code::SUCCESS);
+    assert_eq!(job.p.read(a, 1 << 20, LEGACY), bytes);
+    assert_eq!(job.copy(job.at + (2 << 20), a + 64, (1 << 20) - 64), code::SUCCESS);
+    assert_ne!(job.copy(job.at + (4 << 20) - 8, a, 16), code::SUCCESS, "beyond its end");
+    let rows = CopyDevice { dst: a, dst_pitch: 100, src: job.at, src_pitch: 3000, width: 50, rows: 40, stream: LEGACY };
+    job.p.apply(id::COPY_DEVICE, &body(&rows, &[]));
+    job.wait();
+    job.is_alike();
+    assert_eq!((job.bytes[499], job.bytes[500], &job.bytes[1000..1100]), (3, 0, &bytes[..100]));
+    assert_eq!(job.p.read(a + 3900, 50, LEGACY), job.bytes[39 * 3000..39 * 3000 + 50]);
+    // Beside it is mirrored host memory, from and to which it is copied.
+    let host = HOST + (1 << 40);
+    assert_eq!(pin(&job.p, host, 8192, false), (code::SUCCESS, false));
+    assert_eq!((job.copy(host, job.at + 1000, 64), job.copy(job.at, host, 64)), (code::SUCCESS, code::SUCCESS));
+    assert_eq!(job.p.exec.collect_changes().lines.len(), 1);
+    job.wait();
+    job.is_alike();
+    assert_eq!(job.bytes[..64], bytes[..64]);
+    job.p.apply(id::HOST_UNPIN, &body(&host, &[]));
+    job.p.leave();
+}
+
+#[test]
+fn what_changes_during_a_scan_is_found_by_the_next() {
+    let mut job = Job::new(2 << 20);
+    let stream = job.p.stream(1, 1);
+    let word = HOST + (1 << 40);
+    assert_eq!(pin(&job.p, word, 8192, false), (code::SUCCESS, false));
+    let mut params: Vec<u8> = [job.at + 4096, word].iter().flat_map(|v| v.to_le_bytes()).collect();
+    params.extend(50_000u32.to_le_bytes());
+    job.p.launch(job.functions[2], 1, 1, stream, &params);
+    let (mut lines, mut last) = (0, 0);
+    let began = std::time::Instant::now();
+    while lines < 5 && began.elapsed() < std::time::Duration::from_secs(60) {
+        lines += usize::from(job.wait() > 0);
+        // Each word only grows, and the job writes beside them.
+        let now = u32::from_le_bytes(job.bytes[4096..4100].try_into().unwrap());
+        assert!(now >= last);
+        last = now;
+        assert_eq!(job.write(|b| b[100] = b[100].wrapping_add(1)), code::SUCCESS);
+    }
+    assert!(lines >= 5, "changes are found while the kernel runs");
+    let go: Line = [word, 1, 1, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[go])).0, code::SUCCESS);
+    job.sync(stream);
+    job.wait();
+    job.is_alike();
+    assert_eq!(job.wait(), 0);
+    job.p.apply(id::HOST_UNPIN, &body(&word, &[]));
+    job.p.leave();
+}
+
+#[test]
+fn nothing_waits_for_kernels_that_fill_the_gpu() {
+    let mut job = Job::new(6 << 20);
+    let word = HOST + (1 << 40);
+    assert_eq!(pin(&job.p, word, 8192, false), (code::SUCCESS, false));
+    let streams: Vec<u64> = (1..=AT_ONCE).map(|slot| job.p.stream(slot, 1)).collect();
+    for round in 0..2u8 {
+        job.fill(1 << 20, 4096, 0x3132_3300 + u32::from(round), 100, LEGACY);
+        job.sync(LEGACY);
+        for stream in &streams {
+            job.p.launch(job.functions[1], 1, 1, *stream, &(word + u64::from(round) * 64).to_le_bytes());
+        }
+        // The first kernel that is late is the one that looks for changes, or the one that writes them.
+        if round == 0 {
+            assert_eq!(job.wait(), 100, "found by copies");
+        }
+        let scattered = |b: &mut [u8]| b.iter_mut().step_by(2).take(2000).for_each(|b| *b = b.wrapping_add(3));
+        assert_eq!(job.write(scattered), code::SUCCESS);
+        assert_eq!(job.write(scattered), code::SUCCESS);
+        assert_eq!(job.wait(), if round == 0 { 0 } else { 100 });
+        assert_eq!(job.write(|b| b[5 << 20] = 1 + round), code::SUCCESS);
+        // Another block comes meanwhile.
+        assert_eq!(pin(&job.p, job.at + SLOT, 2 << 20, true), (code::SUCCESS, true));
+        let go: Line = [word + u64::from(round) * 64, 1, 1, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[go])).0, code::SUCCESS);
+        streams.iter().for_each(|stream| job.sync(*stream));
+        job.p.apply(id::HOST_UNPIN, &body(&(job.at + SLOT), &[]));
+        // What was called off has not been made up for.
+        job.fill(5 << 20, 64, 0x0900_0000 << round, 3000, LEGACY);
+        job.sync(LEGACY);
+        assert_eq!(job.wait(), 3000);
+        job.is_alike();
+        assert_eq!(job.wait(), 0);
+    }
+    job.p.apply(id::HOST_UNPIN, &body(&word, &[]));
+    job.p.leave();
+}
+
+#[test]
+fn what_the_gpu_cannot_have_is_in_host_memory() {
+    let p = place();
+    let at = HOST + 4 * SLOT;
+    let total = p.exec.device().total_bytes;
+    // Small, at another address, larger than its part, not to be had at all.
+    for (address, bytes) in [(at, (2 << 20) - 1), (at + 4096, 2 << 20)] {
+        assert_eq!(pin(&p, address, bytes, true), (code::SUCCESS, false), "{address:x} {bytes:x}");
+        p.apply(id::HOST_UNPIN, &body(&address, &[]));
+    }
+    assert!(!p.exec.has_apart());
+    for (address, bytes) in [(0, 2 << 20), (address_map::own_base(DEVICE), 2 << 20), (HOST_END, 2 << 20), (at, u64::MAX)] {
+        assert_eq!(pin(&p, address, bytes, true), (code::ERROR_INVALID_VALUE, false), "{address:x} {bytes:x}");
+    }
+    assert_eq!(pin(&p, at, 4 << 20, true), (code::SUCCESS, true));
+    // No other block lies between its two copies.
+    assert_eq!(pin(&p, at + (64 << 20), 4096, false), (code::ERROR_OUT_OF_MEMORY, false));
+    assert_eq!(pin(&p, at + (64 << 20), 4096, true), (code::ERROR_OUT_OF_MEMORY, false));
+    assert!(!p.exec.has_collided() && p.exec.pinned_host() == [(at, 4 << 20)]);
+    // Made again at its address it is zero.
+    p.write(at, &[1; 64], LEGACY);
+    p.apply(id::STREAM_SYNC, &body(&LEGACY, &[]));
+    assert_eq!(pin(&p, at, 3 << 20, true), (code::SUCCESS, true));
+    assert_eq!(p.read(at, 64, LEGACY), [0; 64]);
+    let used = p.exec.memory().used();
+    assert_eq!(used, 8 << 20);
+    // More than a quarter of the GPU's memory with both copies.
+    let large = at + slot(total).unwrap();
+    assert_eq!(pin(&p, large, total / 8, true), (code::SUCCESS, false));
+    assert_eq!(p.exec.memory().used(), used);
+    p.apply(id::HOST_UNPIN, &body(&at, &[]));
+    assert_eq!(p.exec.memory().used(), 0);
+    p.leave();
+}
+
+#[test]
+fn a_new_context_and_allocations_without_room_have_it_in_host_memory() {
+    for reset in [true, false] {
+        let mut job = Job::new(3 << 20);
+        assert_eq!(job.write(|b| b.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 251) as u8)), code::SUCCESS);
+        job.fill(4096, 4096, 0x0102_0304, 200, LEGACY);
+        job.sync(LEGACY);
+        let now = job.on_gpu();
+        if reset {
+            job.p.apply(id::CONTEXT_RESET, &[]);
+        } else {
+            let total = job.p.exec.device().total_bytes;
+            let free = job.p.exec.free_bytes().unwrap() & !((2 << 20) - 1);
+            assert!(free > total / 2);
+            job.p.map(0, free);
+        }
+        assert_eq!(job.wait(), 0, "there are no such blocks any more");
+        let found = job.p.exec.collect_changes();
+        assert_eq!(found.lines.len(), 200, "what was not sent yet");
+        for line in found.lines {
+            let start = (line[0] - job.at) as usize;
+            let words: Vec<u8> = line[2..].iter().flat_map(|w| w.to_le_bytes()).collect();
+            (0..64).filter(|i| line[1] >> i & 1 != 0).for_each(|i| job.bytes[start + i] = words[i]);
+        }
+        assert!(job.bytes == now);
+        assert_eq!(job.write(|b| b[9] = 99), code::SUCCESS);
+        job.is_alike();
+        assert!(job.p.exec.has_apart());
+        job.p.apply(id::HOST_UNPIN, &body(&job.at, &[]));
+        assert!(!job.p.exec.has_apart());
+        job.p.leave();
+    }
+}
+
+#[test]
+fn messages_come_while_scans_run() {
+    let mut job = Job::new(2 << 20);
+    let (stop, scans) = (AtomicBool::new(false), AtomicU32::new(0));
+    let exec = job.p.exec.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                exec.collect_gpu_changes(&mut |changes| assert!(changes.lines.is_empty(), "the GPU has changed nothing"));
+                scans.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut turn = 0u8;
+        let began = std::time::Instant::now();
+        while scans.load(Ordering::Relaxed) < 5 && began.elapsed() < std::time::Duration::from_secs(60) {
+            turn = turn.wrapping_add(1);
+            assert_eq!(job.write(|b| b.iter_mut().step_by(771).for_each(|b| *b = turn)), code::SUCCESS);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    job.is_alike();
+    job.p.leave();
+}
