@@ -344,13 +344,14 @@ unsafe fn share_out(from: u64, to: Option<u64>, bytes: usize, look: Look<'_>, th
         Task { from: from + at as u64, to, bytes, look, number: at, done: tell.clone() }
     };
     let copiers = Copiers::get(threads).filter(|_| bytes > PIECE);
-    let ours = if copiers.is_some() { PIECE } else { bytes };
-    let others = (ours..bytes).step_by(PIECE);
+    // A few MiB are divided among all threads as well.
+    let piece = copiers.map_or(bytes, |all| bytes.div_ceil(all.threads).next_multiple_of(CHUNK).min(PIECE));
+    let others = (piece..bytes).step_by(piece.max(1));
     if let Some(copiers) = copiers {
-        others.clone().for_each(|at| copiers.hand_over(task(at, PIECE.min(bytes - at))));
+        others.clone().for_each(|at| copiers.hand_over(task(at, piece.min(bytes - at))));
     }
     // SAFETY: as the caller says.
-    let mut found = unsafe { task(0, ours).carry_out() };
+    let mut found = unsafe { task(0, piece).carry_out() };
     // The other threads are never gone: they end with the process.
     others.for_each(|_| found |= done.recv().is_ok_and(|(_, found)| found));
     found

@@ -4,6 +4,7 @@
 //! device from pageable memory, `later:4096` eight that are queued before one waits, `pieces:4096` one in pieces of 4096 bytes, `beside:4096` one of 64 KiB while one of 4096 bytes runs, `inside:4096`
 //! one from device memory to device memory.
 
+use models::form::LARGE;
 use std::fmt;
 use std::str::FromStr;
 
@@ -55,6 +56,9 @@ pub(crate) enum Case {
     Operation,
 }
 
+/// Up to so many bytes, a copy of pageable memory to the device need not be waited for (CUDA Runtime API, "API synchronization behavior"). At places
+/// over a network copies of pinned memory do not wait either.
+const EARLY: usize = 64 << 10;
 /// Copies that [`Case::Later`] queues.
 pub(crate) const QUEUED: u32 = 8;
 /// Bytes of the copy of [`Case::Pieces`].
@@ -120,10 +124,15 @@ impl Case {
     pub(crate) fn terms(self) -> Option<Vec<(&'static str, f64)>> {
         match self {
             Launches(n) => Some(vec![("launches", f64::from(n)), ("waits", 1.0)]),
-            In(Pageable, n) => Some(vec![("waits", 1.0), ("in", n as f64)]),
-            In(Pinned, n) => Some(vec![("waits", 1.0), ("pinned_in", n as f64)]),
-            Out(Pageable, n) => Some(vec![("waits", 1.0), ("out", n as f64)]),
-            Out(Pinned, n) => Some(vec![("waits", 1.0), ("pinned_out", n as f64)]),
+            // It may return before the device has the bytes.
+            In(_, ..=EARLY) => None,
+            In(memory, n) => {
+                Some(vec![("waits", 1.0), (bytes_of(["in", "pinned_in", "large_in", "large_pinned_in"], memory, n), n as f64)])
+            }
+            Out(memory, n) => Some(vec![
+                ("waits", 1.0),
+                (bytes_of(["out", "pinned_out", "large_out", "large_pinned_out"], memory, n), n as f64),
+            ]),
             _ => None,
         }
     }
@@ -159,6 +168,11 @@ impl Case {
             Operation => "operation of PyTorch".into(),
         }
     }
+}
+
+/// The quantity of the bytes of a copy, of those of its direction: pageable, pinned, and both for large copies.
+fn bytes_of(names: [&'static str; 4], memory: Memory, bytes: usize) -> &'static str {
+    names[usize::from(memory == Pinned) + 2 * usize::from(bytes >= LARGE)]
 }
 
 /// Bytes with a binary unit.

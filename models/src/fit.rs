@@ -1,6 +1,6 @@
 //! Fitting: least squares on relative errors with non-negative coefficients and reduced weights of outliers.
 //!
-//! Times span six orders of magnitude, so relative errors are minimized. A form has at most six quantities, so the best
+//! Times span six orders of magnitude, so relative errors are minimized. A form has at most ten quantities, so the best
 //! set of positive coefficients is found by trying every subset of them. This is exact, and correlated or constant
 //! quantities do no harm.
 

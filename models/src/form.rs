@@ -35,8 +35,23 @@ pub const FORMS: &[Form] = &[
     Form { what: "native", terms: FORWARD, meaning: "the same on the driver itself, or in the job's own process" },
 ];
 
-/// Launches without a wait for each; waits; bytes copied, by direction and kind of memory.
-const FORWARD: &[&str] = &["launches", "waits", "in", "out", "pinned_in", "pinned_out"];
+/// Launches without a wait for each; waits; bytes copied, by direction and kind of memory. Copies of [`LARGE`] and more have quantities of their own:
+/// every place, and the driver too, makes large ones in another way than short ones.
+const FORWARD: &[&str] = &[
+    "launches",
+    "waits",
+    "in",
+    "out",
+    "pinned_in",
+    "pinned_out",
+    "large_in",
+    "large_out",
+    "large_pinned_in",
+    "large_pinned_out",
+];
+
+/// Bytes of a large copy.
+pub const LARGE: usize = 16 << 20;
 
 /// The form of an overhead.
 pub fn of(what: &str) -> Option<&'static Form> {
