@@ -17,7 +17,7 @@ pub const POLITE: Duration = Duration::from_micros(5);
 /// With so many processors, some are likely to be idle.
 const SPARE: usize = 8;
 
-/// A pause between two looks that takes longer has cost the thread its processor. Threads of ours that have work for less time than this
+/// A look that finds nothing and the pause behind it take less, unless the thread has lost its processor. Threads of ours that have work for less time than this
 /// are what a thread yields to.
 const PREEMPTED: Duration = Duration::from_micros(500);
 
@@ -54,6 +54,8 @@ pub enum Pause {
 #[derive(Debug)]
 pub struct Spinning {
     began: Instant,
+    /// Since when it has had nothing to do.
+    idle: Instant,
     crowd: &'static Crowd,
 }
 
@@ -61,7 +63,13 @@ impl Spinning {
     /// Begins to spin.
     pub fn begin() -> Spinning {
         static CROWD: Crowd = Crowd(AtomicU64::new(0));
-        Spinning { began: Instant::now(), crowd: &CROWD }
+        let now = Instant::now();
+        Spinning { began: now, idle: now, crowd: &CROWD }
+    }
+
+    /// The last look has found something, though not what is waited for: the time that this has taken was not lost.
+    pub fn found(&mut self) {
+        self.idle = Instant::now();
     }
 
     /// Time since the beginning.
@@ -69,23 +77,28 @@ impl Spinning {
         self.began.elapsed()
     }
 
-    /// Pauses until the next look. False if the thread had better sleep: `limit` is over, or other threads need the processors.
+    /// Pauses until the next look. False if the thread had better sleep: `limit` is over, or other threads need the processors. What is
+    /// waited for may have come meanwhile, so it is looked for once more.
     #[must_use]
-    pub fn goes_on(&self, pause: Pause, limit: Duration) -> bool {
+    pub fn goes_on(&mut self, pause: Pause, limit: Duration) -> bool {
         let before = Instant::now();
+        if before - self.began >= limit {
+            return false;
+        }
         match pause {
             Pause::Keep(times) => (0..times).for_each(|_| std::hint::spin_loop()),
             Pause::Yield if before - self.began < POLITE => std::hint::spin_loop(),
             Pause::Yield if self.crowd.is_crowded(before) => {}
             Pause::Yield => std::thread::yield_now(),
         }
-        self.counts(before, Instant::now(), limit)
+        self.counts(Instant::now(), limit)
     }
 
-    /// Whether to go on after a pause.
-    fn counts(&self, before: Instant, now: Instant, limit: Duration) -> bool {
-        if now - before >= PREEMPTED {
-            self.crowd.lost(now - before, now);
+    /// Whether to go on after a look and a pause.
+    fn counts(&mut self, now: Instant, limit: Duration) -> bool {
+        let idle = now - std::mem::replace(&mut self.idle, now);
+        if idle >= PREEMPTED {
+            self.crowd.lost(idle, now);
             return false;
         }
         let spun = now - self.began;
@@ -95,7 +108,7 @@ impl Spinning {
 
 /// Spins until a condition holds, for at most [`spin_time`]; returns whether it holds.
 pub fn spin_until(mut condition: impl FnMut() -> bool) -> bool {
-    let spinning = Spinning::begin();
+    let mut spinning = Spinning::begin();
     loop {
         if condition() {
             return true;
@@ -133,38 +146,43 @@ fn micros(at: Instant) -> u64 {
 mod tests {
     use super::*;
 
-    /// A wait that a test has control of.
-    fn waits() -> (Spinning, Instant) {
-        let began = Instant::now();
-        (Spinning { began, crowd: Box::leak(Box::new(Crowd(AtomicU64::new(0)))) }, began)
-    }
-
     const fn us(n: u64) -> Duration {
         Duration::from_micros(n)
     }
 
+    fn crowd() -> &'static Crowd {
+        Box::leak(Box::new(Crowd(AtomicU64::new(0))))
+    }
+
+    /// Whether a wait that began at a time, and last looked at another, goes on at a third one.
+    fn goes_on(crowd: &'static Crowd, [began, idle, now]: [Instant; 3], limit: Duration) -> bool {
+        Spinning { began, idle, crowd }.counts(now, limit)
+    }
+
     #[test]
     fn a_thread_spins_for_its_limit_while_it_keeps_its_processor() {
-        let (spinning, t) = waits();
-        assert!(spinning.counts(t, t + us(1), us(200)));
-        assert!(spinning.counts(t + us(150), t + us(199), us(200)));
-        assert!(!spinning.counts(t + us(199), t + us(200), us(200)));
+        let (crowd, t) = (crowd(), Instant::now());
+        assert!(goes_on(crowd, [t, t, t + us(1)], us(200)));
+        assert!(goes_on(crowd, [t, t + us(150), t + us(199)], us(200)));
+        assert!(!goes_on(crowd, [t, t + us(199), t + us(200)], us(200)));
+        // Who has come to its limit does not yield the processor once more.
+        let mut late = Spinning { began: t - us(200), idle: t, crowd };
+        assert!(!late.goes_on(Pause::Yield, us(200)) && crowd.0.load(Ordering::Relaxed) == 0);
     }
 
     #[test]
     fn who_loses_the_processor_makes_all_sleep_early_for_fifty_times_as_long() {
-        let (spinning, t) = waits();
-        assert!(!spinning.counts(t + us(10), t + us(3010), us(9000)), "3 ms were lost");
-        let later = |since: u64| Spinning { began: t + us(since), crowd: spinning.crowd };
+        let (crowd, t) = (crowd(), Instant::now());
+        assert!(!goes_on(crowd, [t, t + us(10), t + us(3010)], us(9000)), "3 ms were lost");
         for (since, avoided) in [(3100, true), (80_000, true), (152_900, true), (153_100, false)] {
             let began = t + us(since);
-            assert!(later(since).counts(began, began + us(4), us(200)), "it always spins for {POLITE:?}");
-            assert_eq!(later(since).counts(began + us(5), began + us(6), us(200)), !avoided, "{since} us");
+            assert!(goes_on(crowd, [began, began, began + us(4)], us(200)), "it always spins for {POLITE:?}");
+            assert_eq!(goes_on(crowd, [began, began + us(5), began + us(6)], us(200)), !avoided, "{since} us");
         }
         // A second loss extends the time, but by no more than a second.
-        assert!(!later(200_000).counts(t + us(200_000), t + us(900_000), us(200)));
-        assert!(!later(1_899_000).counts(t + us(1_899_005), t + us(1_899_006), us(200)));
-        assert!(later(1_900_010).counts(t + us(1_900_015), t + us(1_900_016), us(200)));
+        assert!(!goes_on(crowd, [t + us(200_000), t + us(200_000), t + us(900_000)], us(200)));
+        assert!(!goes_on(crowd, [t + us(1_899_000), t + us(1_899_005), t + us(1_899_006)], us(200)));
+        assert!(goes_on(crowd, [t + us(1_900_010), t + us(1_900_015), t + us(1_900_016)], us(200)));
     }
 
     #[test]

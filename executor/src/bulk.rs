@@ -191,6 +191,7 @@ impl Run<'_> {
                 if let Ok((number, _)) = self.done.recv_timeout(POLL_INTERVAL) {
                     self.copied_by_thread(number)?;
                 }
+                spinning = Spinning::begin();
             } else if !spinning.goes_on(Pause::Yield, WAKE_UP) {
                 std::thread::sleep(POLL_INTERVAL);
             }

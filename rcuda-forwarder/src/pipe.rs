@@ -46,7 +46,7 @@ impl Spin {
         if interleave::is_model() {
             return false;
         }
-        let spinning = Spinning::begin();
+        let mut spinning = Spinning::begin();
         loop {
             let goes_on = spinning.goes_on(self.pause, self.limit);
             if met() {

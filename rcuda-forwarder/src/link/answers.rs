@@ -134,7 +134,7 @@ impl CallTransport for Answers {
         self.pollers.fetch_add(1, Ordering::SeqCst);
         // While a thread polls, the worker need not wake any.
         self.words().reader.asleep.store(0, Ordering::SeqCst);
-        let spinning = Spinning::begin();
+        let (mut spinning, mut goes_on) = (Spinning::begin(), true);
         while !mine.is_here() {
             if self.something() {
                 match self.desk.try_lock() {
@@ -142,10 +142,12 @@ impl CallTransport for Answers {
                     Err(TryLockError::Poisoned(desk)) => self.read_some(common, &mut desk.into_inner(), Some(mine)),
                     Err(TryLockError::WouldBlock) => {}
                 }
+                spinning.found();
             }
-            if !spinning.goes_on(Pause::Yield, spin_time()) {
+            if !goes_on {
                 break;
             }
+            goes_on = spinning.goes_on(Pause::Yield, spin_time());
         }
         let last = self.pollers.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.napping.load(Ordering::SeqCst) {

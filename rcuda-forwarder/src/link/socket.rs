@@ -158,18 +158,22 @@ impl CallTransport for Socket {
 
     fn poll(&self, common: &Common, mine: &Waiter) {
         self.pollers.fetch_add(1, Ordering::SeqCst);
-        let spinning = Spinning::begin();
+        let (mut spinning, mut goes_on) = (Spinning::begin(), true);
         while !mine.is_here() {
+            let before = self.received.load(Ordering::Relaxed);
             match self.desk.try_lock() {
                 Ok(mut desk) => self.read_messages(common, &mut desk, Some(mine)),
                 Err(TryLockError::Poisoned(desk)) => self.read_messages(common, &mut desk.into_inner(), Some(mine)),
                 Err(TryLockError::WouldBlock) => {}
             }
-            // It does not yield the processor: on a busy machine it would take long to get it back, and a sleeper is
-            // woken soon.
-            if !spinning.goes_on(Pause::Keep(1), spin_time()) {
+            if self.received.load(Ordering::Relaxed) != before {
+                spinning.found();
+            }
+            if !goes_on {
                 break;
             }
+            // It does not yield the processor: a look is a system call already.
+            goes_on = spinning.goes_on(Pause::Keep(1), spin_time());
         }
         self.leave();
     }

@@ -90,13 +90,15 @@ impl<T> Completion<T> {
         answer: impl Fn(&Item<T>, Code),
         mut idle: impl FnMut() -> bool,
     ) {
-        let spinning = Spinning::begin();
+        let mut spinning = Spinning::begin();
         while !self.is_empty() && idle() {
             // Who holds the lock has either polled what was added before, or sees it when it wakes the thread.
             fence(Ordering::SeqCst);
             let Ok(mut list) = self.polling.try_lock() else { return };
             list.append(&mut lock(&self.fresh));
-            self.poll(place, &mut list, &answer);
+            if self.poll(place, &mut list, &answer) {
+                spinning.found();
+            }
             drop(list);
             fence(Ordering::SeqCst);
             if !spinning.goes_on(Pause::Keep(1), spin_time()) {

@@ -105,7 +105,9 @@ static void follow_registered(cudaStream_t stream, unsigned char *device, progra
         std::memcpy(table + AT - odd, &last, sizeof last);
         CHECK(cudaHostRegister(table, BYTES, cudaHostRegisterDefault));
         CHECK(cudaHostRegister(data, WORDS * sizeof *data, cudaHostRegisterDefault));
-        CHECK(cudaMemcpyAsync(device + odd, table, BYTES, cudaMemcpyHostToDevice, stream));
+        // Copies that are waited for are searched in parts.
+        if (i < ROUNDS / 2) CHECK(cudaMemcpyAsync(device + odd, table, BYTES, cudaMemcpyHostToDevice, stream));
+        else CHECK(cudaMemcpy(device + odd, table, BYTES, cudaMemcpyHostToDevice));
         unsigned char *from = device + AT;
         unsigned *to = found + i;
         void *params[] = {&from, &to};

@@ -61,9 +61,20 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if late && !pinned {
         return Ok(false);
     }
-    let is_shared = !link.transport().is_network();
-    if is_shared && late && naming::any_unmapped() {
-        return Ok(false);
+    // The call itself searches what it sends to a place that shares memory.
+    let searches = r.dst.device && !link.transport().is_network() && naming::any_unmapped();
+    if searches {
+        if late {
+            return Ok(false);
+        }
+        // The program says that it keeps registered memory during the call. If it does not, this thread finds out, and not one of ours; and
+        // it may leave the call for good, so nothing is under way yet.
+        r.source().touch(false);
+        // The bytes of a copy that is not waited for are given to the connections at once, so that no work of other threads comes between
+        // two parts.
+        if !waits && !search_here(cx, device, &r)? {
+            return Ok(false);
+        }
     }
     if r.dst.device && !late {
         landing::before_work(cx, device, stream)?;
@@ -75,11 +86,20 @@ pub(super) fn copy(cx: &mut CallContext, device: &'static Device, r: &Rect, stre
     if !pinned && (link.transport().handles_large_copies() || r.dst.device && cx.place(device).may_lack_memory()) {
         r.host().touch(!r.dst.device);
     }
-    let mut run = Run { device, stream, until, late, is_shared, whole: r, rest: r, link, under: VecDeque::new() };
+    let searches = searches && waits;
+    let mut run = Run { device, stream, until, late, searches, whole: r, rest: r, link, under: VecDeque::new() };
     let made = if waits { run.all(cx) } else { run.submit_all(cx) };
     made?;
     run.leave_rest(cx)?;
     Ok(true)
+}
+
+/// Searches bytes for a place that shares pinned memory. False if the place has stopped sharing for the memory that they name: then only calls
+/// keep the order.
+fn search_here(cx: &CallContext, device: &'static Device, r: &Rect) -> Result<bool, Code> {
+    let threads = config::get().ok().and_then(|c| c.copy_threads);
+    r.source().with_bytes(|bytes| host_memory::note_many(cx, r.dst.address, bytes, threads))?;
+    Ok(!cx.place(device).has_apart())
 }
 
 /// The link of a place outside of this process that has connections for this direction.
@@ -106,8 +126,8 @@ struct Run {
     stream: u64,
     until: Until,
     late: bool,
-    /// The place shares pinned memory: the copy is one of registered memory, since pageable memory has ways of its own.
-    is_shared: bool,
+    /// Each part is searched before it is sent, while the part before it is under way.
+    searches: bool,
     whole: Rect,
     /// What was not requested.
     rest: Rect,
@@ -124,9 +144,7 @@ impl Run {
     /// The next part, if the place can still have it in this way.
     fn part(&self, cx: &CallContext) -> Result<Option<BulkMemory>, Code> {
         let r = &self.rest;
-        // The call itself searches what it sends to a place that shares memory, and while it does, the part before is under way.
-        let searches = r.dst.device && self.is_shared && naming::any_unmapped();
-        let most = match (searches, Faults::from_env().small_copies) {
+        let most = match (self.searches, Faults::from_env().small_copies) {
             (false, _) => PART,
             (true, false) => SEARCHED_PART,
             (true, true) => SEARCHED_PART_IN_TESTS,
@@ -137,16 +155,8 @@ impl Run {
             // Of an odd destination, too, no word lies in two parts.
             _ => most - (device + most) % 8,
         };
-        if searches {
-            let from = r.source().part(0, bytes);
-            // The program says that it keeps registered memory during the call. If it does not, this thread finds out, and not one of ours.
-            from.touch(false);
-            let threads = config::get().ok().and_then(|c| c.copy_threads);
-            from.with_bytes(|bytes| host_memory::note_many(cx, device, bytes, threads))?;
-            // For the memory that the bytes name the place may have stopped to share any, and then only calls keep the order.
-            if cx.place(self.device).has_apart() {
-                return Ok(None);
-            }
+        if self.searches && !search_here(cx, self.device, &Rect { width: bytes, ..*r })? {
+            return Ok(None);
         }
         // At other places the call has searched them. A late copy is read when more memory may be named.
         let may_name = self.late || cx.place(self.device).may_lack_memory();
