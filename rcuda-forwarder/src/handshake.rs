@@ -7,6 +7,8 @@
 use crate::certificate::{self, Certificate, CertificateError, Fingerprint};
 use crate::config_file;
 use crate::conn::Conn;
+use crate::endpoint::Endpoint;
+use crate::known_servers;
 use crate::records::{Records, Session, Traffic};
 use crate::sync::lock;
 use rustls::client::Resumption;
@@ -63,6 +65,12 @@ pub struct Trust {
 }
 
 impl Trust {
+    /// Whether a server's certificate is one that was recorded, or must be certified.
+    pub(crate) fn knows(&self, server: &Endpoint) -> bool {
+        let is_recorded = || known_servers::recorded(&self.known_servers, &server.server()).is_ok_and(|found| !found.is_empty());
+        self.authorities.is_some() || is_recorded()
+    }
+
     /// As the environment says: `MRCUDA_CA`, `MRCUDA_CERTIFICATE`, and `known_servers` in the user's configuration.
     pub fn from_environment() -> Trust {
         Trust {

@@ -187,7 +187,9 @@ pub(crate) fn greeted(
     if let Some(munge) = &credentials.munge {
         let key = random().map_err(|source| LinkError::Setup { to: to.clone(), source })?;
         match open_by(Proof { key: &key, munge: Some(munge) }, protection) {
-            Err(LinkError::Greeting { why: NotGreeted::NoMunge, .. }) if credentials.token.is_some() => {}
+            // Somebody on the way may have removed the offer: a program that nobody has identified is shown no token instead.
+            Err(LinkError::Greeting { why: NotGreeted::NoMunge, .. })
+                if credentials.token.is_some() && (to.is_plain() || credentials.trust.knows(to)) => {}
             opened => return opened,
         }
     }

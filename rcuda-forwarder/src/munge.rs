@@ -7,7 +7,7 @@
 
 use crate::config_file;
 use crate::threads;
-use library::Context;
+use library::{Context, Library};
 use nix::unistd::User;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -19,9 +19,13 @@ mod library;
 pub use error::MungeError;
 
 /// Maximum length of a credential. Those of this program have about 250 bytes.
-pub(crate) const LONGEST: usize = 4 << 10;
-/// Credentials begin so.
-const HEAD: &[u8] = b"MUNGE:";
+pub(crate) const LONGEST: usize = 512;
+/// Credentials of this program begin so: after munge's own head, version 3, AES-128, SHA-256 and no compression, in base64. munged sees no others
+/// of a client that has proved nothing: so none that is not encrypted, and of its code only what reads these.
+const HEAD: &[u8] = b"MUNGE:AwQFA";
+
+/// The user that the kernel reports for those who do not exist in the user namespace of munged.
+pub(crate) const UNKNOWN_USER: u32 = 65534;
 
 /// How a client uses munge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +56,8 @@ impl Munge {
     fn server_uid(&self) -> Result<u32, MungeError> {
         let unknown = || MungeError::ServerUser(self.server.clone());
         let number = self.server.parse().ok().or_else(|| Some(User::from_name(&self.server).ok()??.uid.as_raw()));
-        // To munge, this number is any user.
-        number.filter(|uid| *uid != u32::MAX).ok_or_else(unknown)
+        // To munge, the one number is any user, and the other one all whom munged does not know.
+        number.filter(|uid| ![u32::MAX, UNKNOWN_USER].contains(uid)).ok_or_else(unknown)
     }
 }
 
@@ -87,7 +91,9 @@ pub(crate) struct Credential(CString);
 impl Credential {
     /// Reads what a client has sent.
     pub(crate) fn read(bytes: Vec<u8>) -> Option<Credential> {
-        let has_form = bytes.len() <= LONGEST && bytes.starts_with(HEAD) && bytes.iter().all(u8::is_ascii_graphic);
+        let is_base64 = |inside: &[u8]| inside.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(b));
+        let inside = bytes.strip_prefix(HEAD).and_then(|rest| rest.strip_suffix(b":"));
+        let has_form = bytes.len() <= LONGEST && inside.is_some_and(is_base64);
         CString::new(bytes).ok().filter(|_| has_form).map(Credential)
     }
 
@@ -123,6 +129,8 @@ fn with_context<T: Send>(
     let socket = socket.map(|path| CString::new(path.as_os_str().as_bytes())).transpose();
     let socket = socket.map_err(|_| MungeError::Failed("the socket's path has a zero byte".to_owned()))?;
     let socket: Option<&CStr> = socket.as_deref();
+    // By this thread: it may hold the loader's lock, for example in a constructor of the program.
+    Library::get()?;
     std::thread::scope(|scope| {
         let thread = threads::spawn_scoped(scope, "munge", || body(Context::new(socket)?));
         let thread = thread.map_err(|e| MungeError::Failed(format!("no thread: {e}")))?;
@@ -147,9 +155,21 @@ mod tests {
     #[test]
     fn only_what_looks_like_a_credential_reaches_munged() {
         assert_eq!(read(b"MUNGE:AwQFAAA/+=:").unwrap().bytes(), b"MUNGE:AwQFAAA/+=:");
-        let long = [HEAD, &[b'A'; LONGEST]].concat();
-        assert!(read(&long[..LONGEST]).is_some());
-        for bad in [&b""[..], b"munge:A:", b"MUNGE:A:\0", b"MUNGE:\nA:", b"MUNGE:A :", b"MUNGE:\xffA:", &long[..LONGEST + 1]] {
+        let long = |n: usize| [HEAD, &vec![b'A'; n - HEAD.len() - 1], b":"].concat();
+        assert!(read(&long(LONGEST)).is_some() && read(&long(LONGEST + 1)).is_none());
+        for bad in [
+            &b""[..],
+            b"munge:AwQFAA:",
+            b"MUNGE:AwQFAA",
+            b"MUNGE:AwQFA:A:",
+            b"MUNGE:AwQFAA:\0",
+            b"MUNGE:AwQFA\n:",
+            b"MUNGE:AwQFA :",
+            b"MUNGE:AwQFA\xff:",
+            // Not encrypted, or by another cipher.
+            b"MUNGE:AwAFAA:",
+            b"MUNGE:AwMFAA:",
+        ] {
             assert!(read(bad).is_none(), "{}", bad.escape_ascii());
         }
     }
@@ -159,7 +179,7 @@ mod tests {
         let uid = |server: &str| Munge { server: server.into(), socket: None }.server_uid();
         assert_eq!((uid("root"), uid("1234")), (Ok(0), Ok(1234)));
         // To munge, the greatest number is any user.
-        for bad in ["no-such-user", "-1", "4294967295", "4294967296", ""] {
+        for bad in ["no-such-user", "-1", "4294967295", "4294967296", "65534", ""] {
             let why = uid(bad).unwrap_err().to_string();
             assert!(why.ends_with(&format!("there is no user `{bad}` here")), "{why}");
         }

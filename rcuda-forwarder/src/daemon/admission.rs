@@ -9,7 +9,7 @@
 use crate::conn::Conn;
 use crate::secret::Secret;
 use crate::sync::lock;
-use crate::user_by::UserBy;
+use crate::user::User;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -23,8 +23,10 @@ pub(super) const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 /// The source of a connection, as far as clients can be distinguished by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    /// A user who has proved to be one, from whatever address. Names by tokens and by munge have nothing to do with each other.
-    User(UserBy, Arc<str>),
+    /// A user with a token of their own, by name, from whatever address.
+    TokenUser(Arc<str>),
+    /// A user of the cluster, by number: a name service that fails for a moment makes nobody another client.
+    ClusterUser(u32),
     /// An address; for IPv6 the /64 network, in which one machine can use any address.
     Address(IpAddr),
     /// This machine, by a Unix socket.
@@ -34,7 +36,11 @@ pub(super) enum Source {
 impl Source {
     /// The source of a connection whose client has proved this.
     pub(super) fn of_client(conn: &Conn, secret: &Secret) -> Source {
-        secret.user.as_ref().map_or_else(|| Source::of(conn), |user| Source::User(user.by(), user.name().into()))
+        match &secret.user {
+            Some(User::OfToken(token)) => Source::TokenUser(token.name.as_str().into()),
+            Some(User::OfMunge(account)) => Source::ClusterUser(account.uid),
+            None => Source::of(conn),
+        }
     }
 
     /// The source of a connection whose client has proved nothing so far.
@@ -50,7 +56,8 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::User(_, name) => f.write_str(name),
+            Source::TokenUser(name) => f.write_str(name),
+            Source::ClusterUser(uid) => write!(f, "uid {uid}"),
             Source::Address(a) => a.fmt(f),
             Source::Here => f.write_str("this machine"),
         }

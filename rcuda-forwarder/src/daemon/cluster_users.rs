@@ -5,7 +5,7 @@ use super::error::ServeError;
 use super::seats::Seats;
 use super::users;
 use crate::greet::{GreetError, Shown};
-use crate::munge::{self, Bound, Credential, MungeError};
+use crate::munge::{self, Bound, Credential, MungeError, UNKNOWN_USER};
 use crate::secret::Secret;
 use crate::token::random;
 use crate::user::{Account, User};
@@ -18,9 +18,6 @@ use std::sync::Arc;
 /// Credentials that are checked at a time. Who has more under way is told that the server is busy: a munged that has stopped holds up a thread for
 /// some seconds for each, and a client that has proved nothing can send as many as it likes.
 pub(super) const CHECKED_AT_ONCE: Budget = Budget { all: 64, of_one: 16 };
-/// The user that the kernel reports for those who do not exist in the user namespace of munged.
-const UNKNOWN_USER: u32 = 65534;
-
 /// How clients may use munge: `mrcuda serve --munge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MungeOptions {
@@ -94,7 +91,7 @@ impl Permitted {
 
     /// Whether a user may use a server of the user `own`. Root of the cluster can make credentials of any user, so nothing would be gained by refusing it.
     fn has(&self, uid: u32, own: u32) -> bool {
-        uid == own || uid == 0 || uid != UNKNOWN_USER && (self.any || self.users.contains(&uid) || self.has_group_of(uid))
+        uid != UNKNOWN_USER && (uid == own || uid == 0 || self.any || self.users.contains(&uid) || self.has_group_of(uid))
     }
 
     /// Groups are asked for each time: they may change.
@@ -126,7 +123,7 @@ impl ClusterUsers {
         let permitted = Permitted::find(&options.users)?;
         let own = geteuid().as_raw();
         let said = own_user(socket, own)?;
-        if said != own {
+        if said != own || own == UNKNOWN_USER {
             return Err(ServeError::MungeUser { said, own });
         }
         Ok(ClusterUsers { socket: options.socket.clone(), permitted, checked: Seats::default() })
@@ -193,6 +190,7 @@ mod tests {
         let may = |permitted: &Permitted| [ann, bob, own, 0, UNKNOWN_USER].map(|uid| permitted.has(uid, own));
         assert_eq!(may(&find(&["4000001"]).unwrap()), [true, false, true, true, false]);
         assert_eq!(may(&find(&["any"]).unwrap()), [true, true, true, true, false]);
+        assert!(!find(&["any"]).unwrap().has(UNKNOWN_USER, UNKNOWN_USER), "it is nobody's own user");
         // Every system has root with its group.
         let of_root = find(&["root", "@root"]).unwrap();
         assert_eq!((&of_root.users[..], &of_root.groups[..]), (&[0][..], &[Gid::from_raw(0)][..]));

@@ -119,8 +119,7 @@ impl Nvml {
         if !has_thread {
             let theirs = shared.clone();
             if let Err(e) = threads::spawn("nvml", move || theirs.serve()) {
-                shared.publish(Err(NoReadings::Start(e.to_string())));
-                lock(&shared.desk).has_thread = false;
+                shared.end_thread(Err(NoReadings::Start(e.to_string())));
             }
         }
     }
@@ -164,7 +163,7 @@ impl Shared {
                     // For as long as the driver keeps it from ending, no other one is started. How it has ended does not matter.
                     let _ = reap(&mut child, || ENDING);
                 }
-                Err(e) => self.publish(Err(NoReadings::Start(e.to_string()))),
+                Err(e) => return self.end_thread(Err(NoReadings::Start(e.to_string()))),
             }
             let mut desk = lock(&self.desk);
             if desk.question.is_none() || desk.is_ending {
@@ -245,11 +244,21 @@ impl Shared {
         }
     }
 
-    /// Answers the question.
+    /// Answers the question, and the one that the thread has not taken.
     fn publish(&self, answer: Answer) {
+        self.answer(answer, |_| {});
+    }
+
+    /// As [`Shared::publish`], and no thread takes questions any more: the next one starts another.
+    fn end_thread(&self, answer: Answer) {
+        self.answer(answer, |desk| desk.has_thread = false);
+    }
+
+    fn answer(&self, answer: Answer, then: impl FnOnce(&mut Desk)) {
         self.say(answer.as_ref().err());
         let mut desk = lock(&self.desk);
-        (desk.asked, desk.last) = (None, Some((Instant::now(), answer)));
+        (desk.question, desk.asked, desk.last) = (None, None, Some((Instant::now(), answer)));
+        then(&mut desk);
         drop(desk);
         self.changed.notify_all();
     }
@@ -443,6 +452,9 @@ mod tests {
         }
         let mut nowhere = nvml("answers", PATIENT);
         Arc::get_mut(&mut nowhere.0).unwrap().command.program = "/nonexistent/program".into();
+        assert!(matches!(asked(&nowhere), Err(NoReadings::Start(_))));
+        // Nothing tries again before somebody asks again.
+        assert!(soon(|| !lock(&nowhere.0.desk).has_thread));
         assert!(matches!(asked(&nowhere), Err(NoReadings::Start(_))));
     }
 }

@@ -45,12 +45,11 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::user_by::UserBy;
 
     #[test]
     fn a_client_starts_no_more_workers_than_its_rate() {
         let (rates, began) = (Rates::new(3), Instant::now());
-        let other = || Source::User(UserBy::Token, "ann".into());
+        let other = || Source::TokenUser("ann".into());
         let at = |seconds| began + Duration::from_secs(seconds);
         assert_eq!([0, 0, 0, 0, 1].map(|t| rates.start(Source::Here, at(t))), [true, true, true, false, false]);
         assert!(rates.start(other(), at(1)), "each has its own");

@@ -4,9 +4,10 @@ use crate::user::User;
 use crate::user_by::UserBy;
 use nix::unistd::{self, Uid};
 
-/// The name of a user, if this machine knows it.
+/// The name of a user, if this machine knows it and it can be shown: a name service may answer anything.
 pub(super) fn name(uid: u32) -> Option<String> {
-    Some(unistd::User::from_uid(Uid::from_raw(uid)).ok()??.name)
+    let name = unistd::User::from_uid(Uid::from_raw(uid)).ok()??.name;
+    Some(name).filter(|name| !name.chars().any(|c| c.is_control() || c.is_whitespace()))
 }
 
 /// The name of the user that a client has proved to be, otherwise that of the user as whom its process runs on this machine.

@@ -21,7 +21,10 @@ pub enum NotGreeted {
     #[error("the peer does not speak the mrcuda protocol")]
     OtherProtocol,
     /// The server accepts no credentials of munge.
-    #[error("the server does not accept munge (mrcuda serve --munge), and there is no token for it")]
+    #[error(
+        "the server does not accept munge (mrcuda serve --munge), and there is no token for it, or its certificate is not known yet: \
+         to show it a token at a first connection, set MRCUDA_MUNGE to nothing"
+    )]
     NoMunge,
     /// Any other reason, such as a refusal of the server in its own words.
     #[error("{0}")]

@@ -44,7 +44,7 @@ const REPLAYED: c_int = 17;
 const UNAUTHORIZED: c_int = 18;
 
 /// The functions of libmunge.
-struct Library {
+pub(super) struct Library {
     create: unsafe extern "C" fn() -> *mut Opaque,
     destroy: unsafe extern "C" fn(*mut Opaque),
     strerror: unsafe extern "C" fn(*mut Opaque) -> *const c_char,
@@ -79,7 +79,7 @@ impl Library {
         Ok(library)
     }
 
-    fn get() -> Result<&'static Library, MungeError> {
+    pub(super) fn get() -> Result<&'static Library, MungeError> {
         static LIBRARY: OnceLock<Result<Library, MungeError>> = OnceLock::new();
         LIBRARY.get_or_init(Library::load).as_ref().map_err(Clone::clone)
     }
