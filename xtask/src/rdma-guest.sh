@@ -139,7 +139,7 @@ ended after-large-copies large $(uptime)
 
 # The card did not register the GPU's memory, which the server permits.
 began=$(uptime)
-if there "grep -c 'large copies go through host memory: registering memory of the GPU' free.err" | grep -q '[1-9]'; then row refused-by-the-card $began ok
+if there "grep -c 'no more large copies go through the GPU.s memory: registering memory of the GPU' free.err" | grep -q '[1-9]'; then row refused-by-the-card $began ok
 else row refused-by-the-card $began "$(there 'tail -n 3 free.err' | tr '\n' ' ')"; fi
 
 # Memory that moves between two machines: move NAME TO DATA
