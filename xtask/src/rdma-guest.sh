@@ -147,7 +147,9 @@ move() {
     began=$(uptime) before=$(wire)
     timeout 250 $BIN/mrcuda migrate $(about pid) --to $2 --json > m.o 2> m.e; code=$?
     bytes=$(member bytes m.o) by=$(member data m.o) result=ok
-    case $1 in *-here) here=0 back=$bytes;; *) here=$bytes back=0;; esac
+    # An emulated machine can look like a slow link, on which memory is compressed.
+    carried=$(member bytes_carried m.o)
+    case $1 in *-here) here=0 back=$carried;; *) here=$carried back=0;; esac
     [ "$3" = rdma ] && result=$(went $here $back "$before")
     if [ $code = 0 ] && [ "$by" = $3 ] && [ "$bytes" -ge 18000000 ]; then row $1 $began "$result"
     else row $1 $began "exit status $code, $bytes bytes by $by: $(grep -o '"reason":"[^"]*"' m.o | head -n 1) $(said m.e)"; fi
