@@ -153,9 +153,9 @@ impl Executor {
             match self.hold_pinned(part.bytes.next_multiple_of(PAGE)).map(|held| (held, of_gpu.contents(at))) {
                 Ok((held, Ok(contents))) => taken.push(Taken { at, part, contents, held }),
                 Ok((_, Err(rc))) | Err(rc) if !ending => return (Vec::new(), Err(rc)),
+                Ok((_, Err(rc))) | Err(rc) if rc == code::ERROR_OUT_OF_MEMORY => all = Err(rc),
                 // A context that has failed cannot be read, and is not expected to be.
-                Ok(_) => {}
-                Err(rc) => all = Err(rc),
+                Ok(_) | Err(_) => {}
             }
         }
         let still: Vec<u64> = lock(&self.pinned.parts).extract_if(.., |_, part| on_gpu(part)).map(|(at, _)| at).collect();
