@@ -452,7 +452,8 @@ fn blocks_come_while_all_are_taken_from_the_gpu() {
             let _one = lock(&between);
             let read = CopyOut { src: at + 64, pitch: 8, width: 8, rows: 1, stream: LEGACY };
             let (read, bytes) = p.try_apply(id::COPY_OUT, &body(&read, &[]));
-            let unpinned = p.try_apply(id::HOST_UNPIN, &body(&at, &[])).0;
+            // The one before: all blocks are taken only if there is another one.
+            let unpinned = p.try_apply(id::HOST_UNPIN, &body(&(HOST + (3 + (turn + 2) % 3) * SLOT), &[])).0;
             if [rc, told, read, unpinned] != [code::SUCCESS; 4] || !apart || bytes != (turn + 1).to_le_bytes() {
                 wrong = Some((turn, is_on_gpu, [rc, told, read, unpinned], apart, bytes));
                 break;
@@ -467,6 +468,7 @@ fn blocks_come_while_all_are_taken_from_the_gpu() {
         stop.store(true, Ordering::Relaxed);
         assert!(mapping.join().is_ok());
         assert_eq!(wrong, None);
+        (3..6).for_each(|slot| _ = p.apply(id::HOST_UNPIN, &body(&(HOST + slot * SLOT), &[])));
         assert!(on_gpu > 0 && maps.load(Ordering::Relaxed) > 0);
     });
     p.leave();
