@@ -40,7 +40,7 @@ impl Executor {
         let mut life = write_lock(&self.life);
         self.hosts.forget_copies();
         let mut gpu_blocks = lock(&self.pinned.gpu_blocks);
-        let taken = self.take_from_gpu(&mut gpu_blocks);
+        let (taken, all_taken) = self.take_from_gpu(&mut gpu_blocks, true);
         self.unmap_all();
         self.graphs_ended();
         self.arrays_ended();
@@ -70,15 +70,16 @@ impl Executor {
         let number = fresh_number();
         let next = ContextState::begin(&self.gpu, self.virtual_device, number).map_err(|(_, rc)| rc)?;
         *life = next;
-        self.pin_again()?;
-        self.keep_on_host(taken)?;
-        drop(gpu_blocks);
-        let made_heap = self.place_libraries(&life)?;
+        // All at once, whatever fails later: the old context is gone.
         self.turn.store(life.turn, Ordering::Release);
         self.context.store(context, Ordering::Release);
         self.ticket.store(number, Ordering::Release);
         remember_current(number);
-        Ok(made_heap)
+        let again = self.pin_again();
+        let kept = self.keep_on_host(taken);
+        drop(gpu_blocks);
+        let made_heap = self.place_libraries(&life)?;
+        again.and(all_taken).and(kept).map(|()| made_heap)
     }
 
     /// Closes the place: releases everything on the GPU. Later calls through remaining references return `DEINITIALIZED`.

@@ -7,7 +7,7 @@ use super::state::gpu_blocks::{Contents, GpuBlocks};
 use super::state::pinned::{From, Part};
 use super::{ContextState, Executor};
 use crate::host_mirror::{self, LINE_BYTES, PlaceChanges};
-use crate::limits::MAX_PINNED_BLOCKS;
+use crate::limits::{Held, MAX_PINNED_BLOCKS};
 use cuda_api::address_map::{GRANULE, HOST, HOST_END, PAGE, SLOT, SMALLEST_EXCLUSIVE, slot};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
@@ -17,8 +17,14 @@ use std::sync::atomic::Ordering;
 /// The blocks, with both copies of each, have at most one part in this many of the GPU's memory.
 const PART: u64 = 4;
 
-/// Blocks that were taken from the GPU.
-pub(super) type Taken = Vec<(u64, Part, Contents)>;
+/// A block that was taken from the GPU, and the host memory that is held for it.
+#[derive(Debug)]
+pub(super) struct Taken {
+    at: u64,
+    part: Part,
+    contents: Contents,
+    held: Held,
+}
 
 impl Executor {
     /// Returns whether the memory at an address is a block in the GPU's memory.
@@ -45,20 +51,27 @@ impl Executor {
         if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        let added = !self.overlaps_part(address, slot) && self.add_on_gpu(life, (address, bytes), slot).is_ok();
+        // Held until it is in all lists: whoever takes all blocks from the GPU meanwhile would end its memory and leave it in these.
+        let mut blocks = lock(&self.pinned.gpu_blocks);
+        let added = !self.overlaps_part(address, slot) && self.add_on_gpu(life, &mut blocks, (address, bytes), slot).is_ok();
         if added {
             let registration = self.pinned.registrations.fetch_add(1, Ordering::Relaxed);
             // First where: nothing may take it for memory of this process.
             self.pinned.on_gpu.add(address..address + bytes.next_multiple_of(PAGE));
             lock(&self.pinned.parts).insert(address, Part { bytes, flags, from: From::OnGpu, registration });
-            self.pinned.any_apart.store(true, Ordering::Release);
+            self.still_apart();
         }
         Ok(added)
     }
 
-    fn add_on_gpu(&self, life: &ContextState, (at, bytes): (u64, u64), slot: u64) -> Result<(), Code> {
+    fn add_on_gpu(
+        &self,
+        life: &ContextState,
+        blocks: &mut Option<GpuBlocks>,
+        (at, bytes): (u64, u64),
+        slot: u64,
+    ) -> Result<(), Code> {
         let needed = 2 * bytes.next_multiple_of(GRANULE);
-        let mut blocks = lock(&self.pinned.gpu_blocks);
         let used = blocks.as_ref().map_or(0, GpuBlocks::used);
         let (free, _) = self.memory_info()?;
         if used + needed > self.device.total_bytes / PART || needed > free {
@@ -66,7 +79,7 @@ impl Executor {
         }
         let held = self.memory.hold(needed)?;
         let context = (self.context.load(Ordering::Acquire), life.number);
-        let blocks = match &mut *blocks {
+        let blocks = match blocks {
             Some(blocks) => blocks,
             none => none.insert(GpuBlocks::new(&self.gpu, life.own, context, &self.pinned.budget)?),
         };
@@ -75,10 +88,13 @@ impl Executor {
 
     /// Ends a block that is in no list of parts any more.
     pub(super) fn end_on_gpu(&self, at: u64) {
-        if let Some(blocks) = &mut *lock(&self.pinned.gpu_blocks) {
+        // Held for both: another block at the address comes after them.
+        let mut blocks = lock(&self.pinned.gpu_blocks);
+        if let Some(blocks) = &mut *blocks {
             blocks.remove(at);
         }
         self.pinned.on_gpu.remove(at);
+        drop(blocks);
         self.still_apart();
     }
 
@@ -110,7 +126,7 @@ impl Executor {
             // Asked again: they may have been taken from the GPU meanwhile.
             let (on_gpu, rest): (Vec<_>, Vec<_>) = lines.iter().copied().partition(of_gpu);
             // Before the others: a flag for a stream that waits is among those.
-            applied = blocks.as_mut().map_or(Ok(true), |blocks| blocks.apply(&on_gpu));
+            applied = blocks.as_mut().map_or(Ok(on_gpu.is_empty()), |blocks| blocks.apply(&on_gpu));
             others = Some(rest);
         }
         let bytes = others.as_ref().map_or(lines, |others| others).as_flattened();
@@ -121,15 +137,33 @@ impl Executor {
     }
 
     /// Takes all blocks from the GPU, whose context is about to end or that does not use them. The caller holds the lock of the blocks until it
-    /// has [put them into host memory](Self::keep_on_host). One that cannot be read any more is gone.
-    pub(super) fn take_from_gpu(&self, blocks: &mut Option<GpuBlocks>) -> Taken {
-        let Some(mut blocks) = blocks.take() else { return Taken::new() };
-        let on_gpu = |_: &u64, part: &mut Part| part.from == From::OnGpu;
-        let parts: Vec<(u64, Part)> = lock(&self.pinned.parts).extract_if(.., on_gpu).collect();
-        let taken = parts.into_iter().filter_map(|(at, part)| Some((at, part, blocks.contents(at).ok()?))).collect();
-        blocks.end();
+    /// has [put them into host memory](Self::keep_on_host). One that cannot be read any more is gone; so are those for which there is not enough
+    /// host memory, if the context is `ending`.
+    ///
+    /// # Errors
+    /// There is not enough host memory for all, or one cannot be read. They stay where they are, unless the context is ending.
+    pub(super) fn take_from_gpu(&self, blocks: &mut Option<GpuBlocks>, ending: bool) -> (Vec<Taken>, Result<(), Code>) {
+        let (mut taken, mut all) = (Vec::new(), Ok(()));
+        let Some(of_gpu) = blocks else { return (taken, all) };
+        let on_gpu = |part: &Part| part.from == From::OnGpu;
+        let parts: Vec<(u64, Part)> =
+            lock(&self.pinned.parts).iter().filter(|(_, part)| on_gpu(part)).map(|(at, part)| (*at, *part)).collect();
+        // All memory is held and all blocks are read before one ends: afterwards there is no way back.
+        for (at, part) in parts {
+            match self.hold_pinned(part.bytes.next_multiple_of(PAGE)).map(|held| (held, of_gpu.contents(at))) {
+                Ok((held, Ok(contents))) => taken.push(Taken { at, part, contents, held }),
+                Ok((_, Err(rc))) | Err(rc) if !ending => return (Vec::new(), Err(rc)),
+                Ok((_, Err(rc))) | Err(rc) if rc == code::ERROR_OUT_OF_MEMORY => all = Err(rc),
+                // A context that has failed cannot be read, and is not expected to be.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let still: Vec<u64> = lock(&self.pinned.parts).extract_if(.., |_, part| on_gpu(part)).map(|(at, _)| at).collect();
+        // Another thread may have freed one meanwhile.
+        taken.retain(|block| still.contains(&block.at));
+        blocks.take().into_iter().for_each(GpuBlocks::end);
         self.pinned.ended.fetch_add(1, Ordering::Relaxed);
-        taken
+        (taken, all)
     }
 
     /// Ends all blocks at the end of the place.
@@ -140,16 +174,18 @@ impl Executor {
     /// Puts blocks into mirrored host memory, at their addresses.
     ///
     /// # Errors
-    /// There is not enough memory for one of them.
-    pub(super) fn keep_on_host(&self, taken: Taken) -> Result<(), Code> {
-        let kept =
-            taken.into_iter().try_for_each(|(at, part, contents)| self.pin_apart_with(at, part.bytes, part.flags, &contents));
+    /// The system or the driver refuses one of them; that one is gone, and the others are there.
+    pub(super) fn keep_on_host(&self, taken: Vec<Taken>) -> Result<(), Code> {
+        let mut kept = Ok(());
+        for Taken { at, part, contents, held } in taken {
+            kept = kept.and(self.pin_apart_with((at, part.bytes), part.flags, &contents, held));
+        }
         self.pinned.on_gpu.clear();
         self.still_apart();
         kept
     }
 
-    /// Takes the blocks from the GPU if `bytes` of its memory are wanted and not free, and nothing runs.
+    /// Takes the blocks from the GPU if `bytes` of its memory are wanted and not free, nothing runs, and there is host memory for all of them.
     pub(super) fn make_room(&self, bytes: u64) -> Result<(), Code> {
         if self.pinned.on_gpu.is_empty() || self.memory_info()?.0 >= bytes {
             return Ok(());
@@ -159,8 +195,11 @@ impl Executor {
         }
         let mut blocks = lock(&self.pinned.gpu_blocks);
         blocks.iter().for_each(GpuBlocks::await_late);
-        let taken = self.take_from_gpu(&mut blocks);
-        self.keep_on_host(taken)
+        match self.take_from_gpu(&mut blocks, false) {
+            (taken, Ok(())) => self.keep_on_host(taken),
+            // They stay, and what is wanted does not fit.
+            (_, Err(_)) => Ok(()),
+        }
     }
 
     /// Bytes of the GPU's memory that [`Executor::make_room`] can free.

@@ -405,13 +405,18 @@ impl Executor {
         if self.overlaps_part(start, len) {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        self.pin_apart_with(address, bytes, flags, &Contents::default())
+        self.pin_apart_with((address, bytes), flags, &Contents::default(), self.hold_pinned(len)?)
     }
 
-    /// As [`Executor::pin_apart`], at checked addresses, with contents from the first page on; what is behind them is zero.
-    pub(super) fn pin_apart_with(&self, address: u64, bytes: u64, flags: u32, contents: &Contents) -> Result<(), Code> {
+    /// As [`Executor::pin_apart`], at checked addresses, with contents from the first page on; what is behind them is zero. `held`: its pages.
+    pub(super) fn pin_apart_with(
+        &self,
+        (address, bytes): (u64, u64),
+        flags: u32,
+        contents: &Contents,
+        held: Held,
+    ) -> Result<(), Code> {
         let (start, len) = pages(address, bytes);
-        let held = self.hold_pinned(len)?;
         self.map_mirrored(address, bytes)?;
         // SAFETY: fresh pages, that only this thread knows, of no less bytes.
         unsafe { std::ptr::copy_nonoverlapping(contents.now.as_ptr(), start as *mut u8, contents.now.len().min(len as usize)) };
@@ -430,7 +435,7 @@ impl Executor {
     }
 
     /// Reserves bytes of this machine's pinned memory for the job.
-    fn hold_pinned(&self, bytes: u64) -> Result<Held, Code> {
+    pub(super) fn hold_pinned(&self, bytes: u64) -> Result<Held, Code> {
         let budget = &self.pinned.budget;
         budget.hold(bytes).ok_or_else(|| {
             report_once(&self.pinned.reported, "pinned and managed memory", budget.limit(), "--max-pinned");

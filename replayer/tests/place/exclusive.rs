@@ -3,7 +3,7 @@
 use super::*;
 use cuda_api::address_map::{HOST, HOST_END, SLOT, slot};
 use host_mirror::Line;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// `fill` writes a word with the number of its element added to each `step`-th byte; `wait` waits for a word; `count` writes words until another
 /// one is set.
@@ -66,9 +66,19 @@ fn changes(at: u64, from: &[u8], to: &[u8]) -> Vec<Line> {
     from.chunks(64).zip(to.chunks(64)).enumerate().map(line).filter(|line| line[1] != 0).collect()
 }
 
+/// A chunk that leaves no room for such blocks.
+fn chunk_of_all_that_is_free(p: &Place) -> Vec<u8> {
+    let bytes = p.exec.free_bytes().unwrap() & !((2 << 20) - 1);
+    assert!(bytes > p.exec.device().total_bytes / 2);
+    body(&Chunk { address: address_map::own_base(DEVICE), bytes }, &[])
+}
+
 impl Job {
     fn new(bytes: u64) -> Job {
-        let p = place();
+        Job::at(place(), bytes)
+    }
+
+    fn at(p: Place, bytes: u64) -> Job {
         let at = HOST + 3 * SLOT;
         assert_eq!(pin(&p, at, bytes, true), (code::SUCCESS, true));
         let module = p.load(1, KERNELS, false);
@@ -100,6 +110,17 @@ impl Job {
             }
         });
         count
+    }
+
+    /// As [`Job::wait`], for a block in host memory.
+    fn wait_for_host(&mut self) -> usize {
+        let lines = self.p.exec.collect_changes().lines;
+        for line in &lines {
+            let start = (line[0] - self.at) as usize;
+            let words: Vec<u8> = line[2..].iter().flat_map(|w| w.to_le_bytes()).collect();
+            (0..64).filter(|i| line[1] >> i & 1 != 0).for_each(|i| self.bytes[start + i] = words[i]);
+        }
+        lines.len()
     }
 
     fn fill(&self, offset: u64, step: u64, value: u32, n: u32, stream: u64) {
@@ -329,19 +350,10 @@ fn a_new_context_and_allocations_without_room_have_it_in_host_memory() {
         if reset {
             job.p.apply(id::CONTEXT_RESET, &[]);
         } else {
-            let total = job.p.exec.device().total_bytes;
-            let free = job.p.exec.free_bytes().unwrap() & !((2 << 20) - 1);
-            assert!(free > total / 2);
-            job.p.map(0, free);
+            job.p.apply(id::CHUNK_MAP, &chunk_of_all_that_is_free(&job.p));
         }
         assert_eq!(job.wait(), 0, "there are no such blocks any more");
-        let found = job.p.exec.collect_changes();
-        assert_eq!(found.lines.len(), 200, "what was not sent yet");
-        for line in found.lines {
-            let start = (line[0] - job.at) as usize;
-            let words: Vec<u8> = line[2..].iter().flat_map(|w| w.to_le_bytes()).collect();
-            (0..64).filter(|i| line[1] >> i & 1 != 0).for_each(|i| job.bytes[start + i] = words[i]);
-        }
+        assert_eq!(job.wait_for_host(), 200, "what was not sent yet");
         assert!(job.bytes == now);
         assert_eq!(job.write(|b| b[9] = 99), code::SUCCESS);
         job.is_alike();
@@ -350,6 +362,144 @@ fn a_new_context_and_allocations_without_room_have_it_in_host_memory() {
         assert!(!job.p.exec.has_apart());
         job.p.leave();
     }
+}
+
+/// Bytes of host memory that the blocks of a place need beside what they need when they are moved there.
+const BUFFERS: u64 = (16 << 20) + 4096 * 80;
+
+fn limited(pinned: u64) -> Place {
+    let p = place();
+    p.exec.limit(executor::Limits { images: u64::MAX, pinned, memory: u64::MAX });
+    p
+}
+
+#[test]
+fn without_host_memory_for_all_blocks_they_stay_on_the_gpu() {
+    // Room for one of them.
+    let mut job = Job::at(limited(BUFFERS + (3 << 20)), 2 << 20);
+    let other = job.at + SLOT;
+    assert_eq!(pin(&job.p, other, 2 << 20, true), (code::SUCCESS, true));
+    let line: Line = [other, 0xff, 77, 0, 0, 0, 0, 0, 0, 0];
+    for round in 0..2 {
+        job.fill(4096, 4096, 0x0102_0304 + round, 200, LEGACY);
+        job.sync(LEGACY);
+        assert_eq!(job.p.try_apply(id::CHUNK_MAP, &chunk_of_all_that_is_free(&job.p)).0, code::ERROR_OUT_OF_MEMORY);
+        assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[line])).0, code::SUCCESS);
+        assert_eq!(job.wait(), 200, "nothing of the GPU's changes is lost");
+        job.is_alike();
+        assert_eq!(job.p.read(other, 4, LEGACY), 77u32.to_le_bytes());
+    }
+    // What was held for the first one was given back.
+    job.p.apply(id::HOST_UNPIN, &body(&other, &[]));
+    job.fill(4096, 4096, 0x0900_0000, 200, LEGACY);
+    job.sync(LEGACY);
+    job.p.apply(id::CHUNK_MAP, &chunk_of_all_that_is_free(&job.p));
+    assert_eq!((job.wait(), job.wait_for_host()), (0, 200));
+    job.is_alike();
+    job.p.apply(id::HOST_UNPIN, &body(&job.at, &[]));
+    job.p.leave();
+}
+
+#[test]
+fn after_a_reset_without_host_memory_for_all_blocks_the_place_and_the_others_are_there() {
+    let mut job = Job::at(limited(BUFFERS + (3 << 20)), 2 << 20);
+    // There is room for the first one and the last one, which is in host memory from the start.
+    let (large, small) = (job.at + SLOT, job.at + 2 * SLOT);
+    assert_eq!(pin(&job.p, large, 4 << 20, true), (code::SUCCESS, true));
+    assert_eq!(pin(&job.p, small, 4096, true), (code::SUCCESS, false));
+    job.fill(4096, 4096, 0x0102_0304, 200, LEGACY);
+    job.sync(LEGACY);
+    assert_eq!(job.p.try_apply(id::CONTEXT_RESET, &[]).0, code::ERROR_OUT_OF_MEMORY);
+    assert_eq!((job.wait(), job.wait_for_host()), (0, 200));
+    job.is_alike();
+    let line: Line = [large, 0xff, 77, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[line])).0, code::ERROR_INVALID_VALUE, "it is gone");
+    // The new context is the place's, for this thread and for others.
+    let a = job.p.map(0, 2 << 20);
+    std::thread::scope(|s| s.spawn(|| job.p.write(a, &[5; 64], LEGACY)).join().unwrap());
+    assert_eq!(job.p.read(a, 64, LEGACY), [5; 64]);
+    assert_eq!(job.p.read(small, 64, LEGACY), [0; 64]);
+    [job.at, small].iter().for_each(|at| _ = job.p.apply(id::HOST_UNPIN, &body(at, &[])));
+    job.p.leave();
+}
+
+#[test]
+fn blocks_come_while_all_are_taken_from_the_gpu() {
+    let p = place();
+    let chunk = chunk_of_all_that_is_free(&p);
+    // Blocks come and are written beside allocations, and are read and freed between these, as by a worker.
+    let (between, stop, maps) = (Mutex::new(()), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|s| {
+        let mapping = s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // Otherwise the other thread seldom gets the lock.
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                let _one = lock(&between);
+                if p.try_apply(id::CHUNK_MAP, &chunk).0 == code::SUCCESS {
+                    maps.fetch_add(1, Ordering::Relaxed);
+                    p.apply(id::CHUNK_UNMAP, &chunk);
+                }
+            }
+        });
+        let began = std::time::Instant::now();
+        let (mut on_gpu, mut wrong) = (0, None);
+        for turn in 0u64.. {
+            let at = HOST + (3 + turn % 3) * SLOT;
+            let (rc, is_on_gpu) = pin(&p, at, 2 << 20, true);
+            let apart = p.exec.has_apart();
+            let line: Line = [at + 64, 0xff, turn + 1, 0, 0, 0, 0, 0, 0, 0];
+            let told = p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[line])).0;
+            let _one = lock(&between);
+            let read = CopyOut { src: at + 64, pitch: 8, width: 8, rows: 1, stream: LEGACY };
+            let (read, bytes) = p.try_apply(id::COPY_OUT, &body(&read, &[]));
+            // The one before: all blocks are taken only if there is another one.
+            let unpinned = p.try_apply(id::HOST_UNPIN, &body(&(HOST + (3 + (turn + 2) % 3) * SLOT), &[])).0;
+            if [rc, told, read, unpinned] != [code::SUCCESS; 4] || !apart || bytes != (turn + 1).to_le_bytes() {
+                wrong = Some((turn, is_on_gpu, [rc, told, read, unpinned], apart, bytes));
+                break;
+            }
+            on_gpu += u32::from(is_on_gpu);
+            let enough = on_gpu >= 100 && maps.load(Ordering::Relaxed) >= 100;
+            if enough || began.elapsed() > std::time::Duration::from_secs(10) {
+                break;
+            }
+        }
+        // Before anything can fail: the other thread ends by it only.
+        stop.store(true, Ordering::Relaxed);
+        assert!(mapping.join().is_ok());
+        assert_eq!(wrong, None);
+        (3..6).for_each(|slot| _ = p.apply(id::HOST_UNPIN, &body(&(HOST + slot * SLOT), &[])));
+        assert!(on_gpu > 0 && maps.load(Ordering::Relaxed) > 0);
+    });
+    p.leave();
+}
+
+#[test]
+fn without_memory_for_the_comparing_kernel_changes_are_found_by_copies() {
+    const LIMIT: &str = "SOFTGPU_PINNED";
+    const NAME: &str = "exclusive::without_memory_for_the_comparing_kernel_changes_are_found_by_copies";
+    // softgpu reads its limit once, so this needs a process of its own.
+    if std::env::var_os(LIMIT).is_none() {
+        let own = std::env::current_exe().expect("own path");
+        let done = std::process::Command::new(own).args(["--exact", NAME]).env(LIMIT, (128 << 20).to_string()).output().unwrap();
+        let text = String::from_utf8_lossy(&done.stdout);
+        return assert!(done.status.success() && text.contains("1 passed"), "{text}");
+    }
+    let mut job = Job::new(3 << 20);
+    // So that the place has its other buffers.
+    job.is_alike();
+    job.fill(4096, 4096, 0x0102_0304, 200, LEGACY);
+    job.sync(LEGACY);
+    let mut at = HOST + (1 << 40);
+    for bytes in (12..=26).rev().map(|bits| 1 << bits) {
+        while pin(&job.p, at, bytes, false).0 == code::SUCCESS {
+            at += bytes;
+        }
+    }
+    assert_eq!(job.wait(), 200, "nothing is left for the kernel's table");
+    job.is_alike();
+    assert_eq!(job.wait(), 0);
+    job.p.leave();
 }
 
 #[test]

@@ -191,6 +191,14 @@ fn runs(lines: &[[u8; LINE_BYTES]], bytes: &mut Vec<u8>) -> Vec<Run> {
     runs
 }
 
+/// As many as a program wants, so there may be no memory for them.
+fn zeros(bytes: u64) -> Result<Vec<u8>, Code> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(bytes as usize).map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
+    zeros.resize(bytes as usize, 0);
+    Ok(zeros)
+}
+
 impl GpuBlocks {
     /// Prepares a context, which is current, for such blocks. `life`: its number.
     pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64), budget: &Arc<Budget>) -> Result<GpuBlocks, Code> {
@@ -255,7 +263,7 @@ impl GpuBlocks {
         block.reserved.end(&self.gpu);
     }
 
-    /// Waits for a kernel that was late and may still read a block. Work of the job that used the block is complete, so the kernel is about to be.
+    /// Waits for a kernel that was late and may still read a block. Another thread's kernels that fill the GPU may have to end before it.
     pub(crate) fn await_late(&self) {
         if self.stuck {
             // An error of the context is found by the next call.
@@ -266,7 +274,7 @@ impl GpuBlocks {
     /// What a block is.
     pub(crate) fn contents(&mut self, at: u64) -> Result<Contents, Code> {
         let (bytes, agreed) = self.blocks.get(&at).map(|b| (b.bytes, b.reserved.agreed())).ok_or(code::ERROR_INVALID_VALUE)?;
-        let mut contents = Contents { now: vec![0; bytes as usize], agreed: vec![0; bytes as usize] };
+        let mut contents = Contents { now: zeros(bytes)?, agreed: zeros(bytes)? };
         self.copy_out(at, &mut contents.now)?;
         self.copy_out(at + agreed, &mut contents.agreed)?;
         Ok(contents)
@@ -343,9 +351,11 @@ impl GpuBlocks {
     /// # Errors
     /// The context has failed.
     pub(crate) fn scan(&mut self, mut found: impl FnMut(Vec<Line>)) -> Result<(), Code> {
-        let ranges = match self.differing()? {
-            Some(ranges) => ranges,
-            None => self.blocks.iter().map(|(at, block)| (*at, block.bytes)).collect(),
+        let ranges = match self.differing() {
+            Ok(Some(ranges)) => ranges,
+            Err(rc) if code::is_sticky(rc) => return Err(rc),
+            // Also if there is no memory for the kernel: the job must not take what it has for what the GPU has.
+            Ok(None) | Err(_) => self.blocks.iter().map(|(at, block)| (*at, block.bytes)).collect(),
         };
         for (start, bytes) in ranges {
             let Some(agreed) = self.block(start).map(|(_, block)| block.reserved.agreed()) else { continue };
@@ -474,13 +484,16 @@ impl GpuBlocks {
         self.gpu.synchronize_stream(self.copies)
     }
 
-    /// Lets a kernel write lines; returns false if it was late, has not started, and now writes nothing.
+    /// Lets a kernel write lines; returns false if it could not be launched, or was late, has not started, and now writes nothing.
     fn put_by_kernel(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<bool, Code> {
         self.lines.bytes_mut()[..size_of_val(lines)].copy_from_slice(lines.as_flattened());
         shared_word(&self.words, 0).store(0, Ordering::Relaxed);
         shared_word(&self.words, 1).store(1, Ordering::Release);
         let words = [self.words.at as u64, self.words.at as u64 + 4];
-        self.own.patch(&self.gpu, self.lines.at as u64, lines.len() as u32, agreed, words, self.kernels)?;
+        match self.own.patch(&self.gpu, self.lines.at as u64, lines.len() as u32, agreed, words, self.kernels) {
+            Err(rc) if !code::is_sticky(rc) => return Ok(false),
+            other => other?,
+        }
         if self.wait(0)? {
             return Ok(true);
         }

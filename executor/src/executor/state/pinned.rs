@@ -119,7 +119,7 @@ pub(crate) struct PinnedMemory {
     pub(crate) any_apart: AtomicBool,
     /// The blocks that are in the GPU's memory. Taken before `apart`, and behind the lock of the context's state.
     pub(crate) gpu_blocks: Mutex<Option<GpuBlocks>>,
-    /// Where they are. A block is added here last, and removed last.
+    /// Where they are; changed with the lock of the blocks. A block is added here before it is among the parts, and removed last.
     pub(crate) on_gpu: Ranges,
     /// Whether the job has requested mirrored memory at an address that this process uses itself.
     pub(crate) collided: AtomicBool,
