@@ -134,12 +134,20 @@ impl Client {
     /// See [`AskError`].
     pub fn ask(&mut self, request: &Request, timeout: Option<Duration>) -> Result<Answer, AskError> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
-        match self.send(request.line().as_bytes(), until.unwrap_or_else(|| Instant::now() + WRITING)) {
+        self.request(request, until.unwrap_or_else(|| Instant::now() + WRITING))?;
+        self.answer(until)
+    }
+
+    fn request(&mut self, request: &Request, until: Instant) -> Result<(), AskError> {
+        match self.send(request.line().as_bytes(), until) {
             // A job that refuses the connection sends the reason and closes it, so the reason is read all the
             // same.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
-            other => other?,
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other?),
         }
+    }
+
+    fn answer(&mut self, until: Option<Instant>) -> Result<Answer, AskError> {
         Answer::read(&self.line(until)?).map_err(NoAnswer::Read)?.map_err(AskError::Refused)
     }
 
@@ -268,7 +276,27 @@ impl Client {
     /// # Errors
     /// See [`AskError`].
     pub fn cancel(&mut self, id: Option<&str>) -> Result<Move, AskError> {
-        self.moved(&Request::Cancel { id: id.map(str::to_owned) })
+        self.begin_cancel(id)?;
+        self.end_cancel()
+    }
+
+    /// The first half of [`Client::cancel`]: requests it. The job has the request, whatever becomes of this process.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn begin_cancel(&mut self, id: Option<&str>) -> Result<(), AskError> {
+        self.request(&Request::Cancel { id: id.map(str::to_owned) }, Instant::now() + WRITING)
+    }
+
+    /// The second half: waits for the answer.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn end_cancel(&mut self) -> Result<Move, AskError> {
+        match self.answer(None)? {
+            Answer::Move(it) => Ok(it),
+            other => Err(odd(other)),
+        }
     }
 
     /// Requests reports of moves.

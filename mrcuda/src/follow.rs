@@ -108,8 +108,10 @@ fn ask_for_progress(mut job: Client, id: String, sender: SyncSender<Heard>) {
 fn cancel(pid: u32, id: String, sender: SyncSender<Heard>) {
     draw("");
     note("cancelling the move");
+    // The job has the request before a second Ctrl-C is looked at, which ends this process.
+    let asked = Client::connect(pid).and_then(|mut job| job.begin_cancel(Some(&id)).map(|()| job));
     std::thread::spawn(move || {
-        if let Err(why) = Client::connect(pid).and_then(|mut job| job.cancel(Some(&id))) {
+        if let Err(why) = asked.and_then(|mut job| job.end_cancel()) {
             let _ = sender.send(Heard::CancelRefused(why));
         }
     });
