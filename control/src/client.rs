@@ -265,10 +265,7 @@ impl Client {
     }
 
     fn moved(&mut self, request: &Request) -> Result<Move, AskError> {
-        match self.ask(request, None)? {
-            Answer::Move(it) => Ok(it),
-            other => Err(odd(other)),
-        }
+        the_move(self.ask(request, None)?)
     }
 
     /// Cancels a move.
@@ -293,10 +290,7 @@ impl Client {
     /// # Errors
     /// See [`AskError`].
     pub fn end_cancel(&mut self) -> Result<Move, AskError> {
-        match self.answer(None)? {
-            Answer::Move(it) => Ok(it),
-            other => Err(odd(other)),
-        }
+        the_move(self.answer(None)?)
     }
 
     /// Requests reports of moves.
@@ -319,6 +313,14 @@ impl Client {
             Answer::Moves(mut moves) if moves.len() == 1 => Ok(moves.remove(0)),
             other => Err(odd(other)),
         }
+    }
+}
+
+/// The move that an answer is about.
+fn the_move(answer: Answer) -> Result<Move, AskError> {
+    match answer {
+        Answer::Move(it) => Ok(it),
+        other => Err(odd(other)),
     }
 }
 

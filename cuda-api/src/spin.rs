@@ -17,8 +17,8 @@ pub const POLITE: Duration = Duration::from_micros(5);
 /// With so many processors, some are likely to be idle.
 const SPARE: usize = 8;
 
-/// A look that finds nothing and the pause behind it take less, unless the thread has lost its processor. Threads of ours that have work for less time than this
-/// are what a thread yields to.
+/// A look that finds nothing and the pause after it take less, unless the thread has lost its processor. A thread yields to threads of ours
+/// that have work for less time than this.
 const PREEMPTED: Duration = Duration::from_micros(500);
 
 /// For how many times the lost time threads sleep early, and for how long at most.

@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     when_full: Option<String>,
     /// How the program uses managed memory; also by $MRCUDA_MANAGED. With `exclusive` its host does not touch it while kernels run, which CUDA requires
     /// of programs on GPUs without concurrent managed access: GPUs of another machine then use large blocks of it at full speed. The
-    /// program is told that its GPUs are such ones. [default: concurrent]
+    /// program is told that its GPUs have no concurrent managed access. [default: concurrent]
     #[arg(long, value_name = "concurrent|exclusive", value_enum, hide_possible_values = true)]
     managed: Option<Managed>,
     /// Name of the job in lists and reports [default: $MRCUDA_NAME, or the name of the script or program]

@@ -18,8 +18,14 @@ fn native(scene: &Scene, name: &str, args: &[&str]) -> Outcome {
     outcome
 }
 
-/// For each block, whether the GPU of a place that mirrors it had it.
-fn on_gpu(log: &str) -> Vec<bool> {
+/// Runs the program at a server that mirrors its memory: for each block, whether it was in the GPU's memory there.
+fn blocks_at(scene: &Scene, server: &Server, native: &Outcome) -> Vec<bool> {
+    let log = scene.path.join("log");
+    let env = [("MRCUDA_LOG", log.to_str().unwrap())];
+    let options = ["--server", &server.place(0), "--managed", "exclusive"];
+    let outcome = Job::start(scene, "job", &options, &program("exclusive"), &STEPS, &env).wait(LIMIT);
+    assert_identical(&outcome, native);
+    let log = std::fs::read_to_string(&log).unwrap();
     log.lines().filter_map(|line| Some(line.split_once("is in the GPU's memory there: ")?.1 == "true")).collect()
 }
 
@@ -28,12 +34,7 @@ fn at_a_server_the_gpu_has_large_blocks() {
     let scene = Scene::new("exclusive-tcp");
     let server = Server::start(&scene, "one");
     let native = native(&scene, "exclusive", &STEPS);
-    let log = scene.path.join("log");
-    let env = [("MRCUDA_LOG", log.to_str().unwrap())];
-    let options = ["--server", &server.place(0), "--managed", "exclusive"];
-    let outcome = Job::start(&scene, "job", &options, &program("exclusive"), &STEPS, &env).wait(LIMIT);
-    assert_identical(&outcome, &native);
-    let blocks = on_gpu(&std::fs::read_to_string(&log).unwrap());
+    let blocks = blocks_at(&scene, &server, &native);
     assert!(blocks.len() >= 3 && blocks.iter().all(|there| *there), "{blocks:?}");
     // On this machine kernels use the job's own memory.
     for place in ["local", &server.unix_place(0)] {
@@ -50,12 +51,7 @@ fn a_small_gpu_has_none_of_them() {
     // A quarter of this is less than any block with both its copies.
     let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_MEMORY", "15728640")]);
     let native = native(&scene, "exclusive", &STEPS);
-    let log = scene.path.join("log");
-    let env = [("MRCUDA_LOG", log.to_str().unwrap())];
-    let options = ["--server", &server.place(0), "--managed", "exclusive"];
-    let outcome = Job::start(&scene, "job", &options, &program("exclusive"), &STEPS, &env).wait(LIMIT);
-    assert_identical(&outcome, &native);
-    let blocks = on_gpu(&std::fs::read_to_string(&log).unwrap());
+    let blocks = blocks_at(&scene, &server, &native);
     assert!(blocks.len() >= 3 && blocks.iter().all(|there| !there), "{blocks:?}");
 }
 

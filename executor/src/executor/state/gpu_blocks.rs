@@ -21,12 +21,13 @@ use crate::limits::{Budget, Held};
 use cuda_api::address_map::{GRANULE, PAGE};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Fill;
+use cuda_api::spin::{Pause, Spinning};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that one block of the comparing kernel compares.
 const COMPARED: u64 = 64 << 10;
@@ -38,7 +39,7 @@ const LINES: usize = 4096;
 const FEW: usize = 8;
 /// Bytes of a pair and of a result of the comparing kernel.
 const ROW: usize = 24 + 4;
-/// How long this thread polls without a pause for a kernel that should take little time, and the pauses after that.
+/// How long this thread polls without sleeping for a kernel that should take little time, and the sleeps after that.
 const SPIN: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(50);
 /// A kernel is late after this time, and this for each GiB that it compares: copying and comparing all of it takes about as long.
@@ -332,16 +333,17 @@ impl GpuBlocks {
     fn wait(&mut self, bytes: u64) -> Result<bool, Code> {
         self.gpu.record(self.passed, self.kernels)?;
         let late = LATE + LATE_A_GIB * (bytes >> 30) as u32;
-        let began = Instant::now();
+        let mut spinning = Spinning::begin();
         loop {
             match self.gpu.query_event(self.passed) {
                 Err(code::ERROR_NOT_READY) => {}
                 other => return other.map(|()| true),
             }
-            match began.elapsed() {
-                passed if passed >= late => return Ok(false),
-                passed if passed >= SPIN => std::thread::sleep(PAUSE),
-                _ => std::hint::spin_loop(),
+            if spinning.elapsed() >= late {
+                return Ok(false);
+            }
+            if !spinning.goes_on(Pause::Keep(1), SPIN) {
+                std::thread::sleep(PAUSE);
             }
         }
     }
