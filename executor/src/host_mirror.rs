@@ -10,22 +10,27 @@
 //!   not of this kind is sent too, and may be ahead of data that were written just after that pass had read them.
 //! * The inner parts of long runs are sent first, then their ends, and last isolated lines, those with few changed bytes after the
 //!   others: these few lines are applied within a short time, whichever of them is the flag.
+//!
+//! None of this is done for [memory that the job uses exclusively](exclusive).
 
 mod changes;
+mod compare;
+mod exclusive;
 mod line;
 mod written;
 
 use cuda_api::address_map::PAGE;
-use cuda_api::lock::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use changes::joined;
 use changes::{Change, in_order, newest, only_the_same, restless, take_words};
+pub(crate) use compare::differing_lines;
+use compare::{PIECE, bits, changes_in, compare, spread, threads, word};
+pub use exclusive::Touched;
 pub(crate) use line::LINE;
 pub use line::Line;
 use line::{WORDS, of_word};
@@ -46,6 +51,12 @@ const LAST: usize = 64;
 /// Size of a line in a message, in bytes.
 pub const LINE_BYTES: usize = size_of::<Line>();
 
+/// Maximum number of the job's lines in a message, which goes through the ring.
+pub const MESSAGE_LINES: usize = 1600;
+/// A byte behind the lines of a message, all of exclusive memory, which says that the next message has more of the same changes: these need not
+/// have been applied before those.
+pub const MORE: u8 = 1;
+
 /// The encoding of lines.
 pub fn bytes_of(lines: &[Line]) -> &[u8] {
     // SAFETY: words have no padding, and this machine's byte order is that of all formats.
@@ -55,22 +66,6 @@ pub fn bytes_of(lines: &[Line]) -> &[u8] {
 /// A word of an encoded line.
 pub(crate) fn word_of_line(line: &[u8; LINE_BYTES], number: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| line[8 * number + byte]))
-}
-
-/// The lines of the memory at an address in which two copies of it differ, by address; `was` becomes the same as `now`. Both are whole pages.
-pub(crate) fn differing_lines(address: u64, now: &[u8], was: &mut [u64]) -> Vec<Line> {
-    let (start, mut found) = (now.as_ptr() as u64, Vec::new());
-    assert!(start.is_multiple_of(PAGE) && now.len() == size_of_val(was) && now.len().is_multiple_of(PAGE as usize));
-    compare_all((start..).step_by(PIECE).zip(was.chunks_mut(PIECE / 8)).collect(), &BTreeSet::new(), threads(), &mut found);
-    let mut lines: Vec<Line> = found.into_iter().map(|change| change.line).collect();
-    lines.iter_mut().for_each(|line| line[0] = line[0] - start + address);
-    lines.sort_unstable_by_key(|line| line[0]);
-    lines
-}
-
-/// With how many threads a place compares much memory: it has a machine to itself.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| THREADS.min(n.get()))
 }
 
 /// The shadow copy, in memory of its own.
@@ -112,6 +107,15 @@ struct Part {
     written: Option<Written>,
     /// Number of parts added before.
     number: u64,
+    /// Only one side writes to it at a time ([`exclusive`]).
+    exclusive: bool,
+}
+
+impl Part {
+    /// Stores the numbers of the pages that may have changed since the last call in `to`. Returns false if all may have changed.
+    fn take_written(&mut self, reading: &mut Option<Reading>, to: &mut Vec<usize>) -> bool {
+        self.written.as_mut().is_some_and(|written| written.take(reading.get_or_insert_with(Reading::begin), to))
+    }
 }
 
 /// Changes of a place's copies.
@@ -139,30 +143,8 @@ pub struct MirroredMemory {
     left: BTreeSet<u64>,
     /// Number of parts added so far.
     added: u64,
-}
-
-/// Number of bytes that one of several threads compares at a time.
-const PIECE: usize = 1 << 20;
-/// Maximum number of these threads.
-const THREADS: usize = 8;
-
-/// A word that others may write to at any time.
-///
-/// # Safety
-/// The address is a multiple of 8, in memory that stays mapped during the borrow.
-unsafe fn word<'a>(at: u64) -> &'a AtomicU64 {
-    // SAFETY: guaranteed by the caller.
-    unsafe { AtomicU64::from_ptr(at as *mut u64) }
-}
-
-/// A bit for each byte that is not zero.
-fn bits(word: u64) -> u64 {
-    (0..8).filter(|i| word >> (8 * i) & 0xff != 0).fold(0, |bits, i| bits | 1 << i)
-}
-
-/// All bits of the bytes whose bits are set.
-fn spread(bits: u64) -> u64 {
-    (0..8).filter(|i| bits >> i & 1 != 0).fold(0, |word, i| word | 0xff << (8 * i))
+    /// Whether any part is or was exclusive.
+    any_exclusive: bool,
 }
 
 impl MirroredMemory {
@@ -202,7 +184,7 @@ impl MirroredMemory {
             *to = u64::from_le_bytes(*from);
         }
         let written = if self.noted { Written::begin(at, len) } else { None };
-        self.parts.insert(at, Part { agreed, written, number: self.added });
+        self.parts.insert(at, Part { agreed, written, number: self.added, exclusive: false });
         self.added += 1;
         Ok(())
     }
@@ -279,24 +261,25 @@ impl MirroredMemory {
         let mut found = Vec::new();
         let mut whole = Vec::new();
         let mut reading = None;
-        for (start, part) in &mut self.parts {
+        for (start, part) in self.parts.iter_mut().filter(|(_, part)| !part.exclusive) {
             self.pages.clear();
+            let noted = part.take_written(&mut reading, &mut self.pages);
             let ours = part.agreed.words();
-            if part.written.as_mut().is_some_and(|w| w.take(reading.get_or_insert_with(Reading::begin), &mut self.pages)) {
-                for number in &self.pages {
-                    let first = number * PAGE as usize;
-                    let page = start + first as u64;
-                    if let Some(ours) = ours.get_mut(first / 8..(first + PAGE as usize) / 8).filter(|_| !active.contains(&page)) {
-                        compare(page, ours, &mut found);
-                    }
-                }
-            } else {
+            if !noted {
                 whole.extend((*start..).step_by(PIECE).zip(ours.chunks_mut(PIECE / 8)));
+                continue;
+            }
+            for number in &self.pages {
+                let first = number * PAGE as usize;
+                let page = start + first as u64;
+                if let Some(ours) = ours.get_mut(first / 8..(first + PAGE as usize) / 8).filter(|_| !active.contains(&page)) {
+                    compare(page, ours, |line, was| found.push(Change { line, was }));
+                }
             }
         }
         // In the job's process a single thread is used, so that the program finds no additional load.
         let threads = if self.noted { 1 } else { threads() };
-        compare_all(whole, active, threads, &mut found);
+        found.append(&mut changes_in(whole, active, threads));
         // Also those that were not reported as written: they may have been since the report.
         for page in active {
             self.compare_page(*page, &mut found);
@@ -310,7 +293,7 @@ impl MirroredMemory {
         let Some((start, part)) = self.parts.range_mut(..=page).next_back() else { return };
         let first = ((page - start) / 8) as usize;
         if let Some(ours) = part.agreed.words().get_mut(first..first + PAGE as usize / 8) {
-            compare(page, ours, found);
+            compare(page, ours, |line, was| found.push(Change { line, was }));
         }
     }
 
@@ -326,33 +309,29 @@ impl MirroredMemory {
 
     /// Applies changes of the other side, except bytes for which `own` gives this side precedence. Bytes that this side has changed
     /// meanwhile stay, and are sent by the next scan. Lines outside of this memory are skipped; returns false if there are any.
-    pub fn take_over(&mut self, message: &[u8], own: impl Fn(u64) -> u64) -> bool {
+    pub fn take_over(&mut self, message: &[u8], own: impl Fn(u64) -> u64 + Sync) -> bool {
         let lines = message.as_chunks::<LINE_BYTES>().0;
+        if let Some(all_known) = self.take_over_exclusive(lines, &own) {
+            return all_known;
+        }
         let few = lines.len().saturating_sub(LAST);
         let mut all_known = true;
         let mut here: Option<(u64, &mut Part)> = None;
         let mut last: Vec<Put> = Vec::new();
         for (number, line) in lines.iter().enumerate() {
-            let read = |i: usize| word_of_line(line, i);
-            let at = read(0);
+            let at = word_of_line(line, 0);
             let inside = |(start, part): &(u64, &mut Part)| at >= *start && at - *start < part.agreed.len as u64;
             if !here.as_ref().is_some_and(inside) {
                 here = self.parts.range_mut(..=at).next_back().map(|(start, part)| (*start, part)).filter(inside);
             }
-            let Some((start, part)) = here.as_mut().filter(|_| at % LINE == 0) else {
+            let Some((start, part)) = here.as_mut().filter(|_| at.is_multiple_of(LINE)) else {
                 all_known = false;
                 continue;
             };
-            let mask = read(1) & !own(at);
             let first = ((at - *start) / 8) as usize;
             let agreed = &mut part.agreed.words()[first..first + WORDS];
-            for (i, agreed) in agreed.iter_mut().enumerate().rev().filter(|(i, _)| of_word(mask, *i) != 0) {
-                let (bits, theirs) = (of_word(mask, i), read(2 + i));
-                // SAFETY: inside a part, which is mapped.
-                let put = Put { word: unsafe { word(at + 8 * i as u64) }, bits, was: *agreed, theirs };
-                *agreed = *agreed & !spread(bits) | theirs & spread(bits);
-                if number < few { put.carry_out() } else { last.push(put) }
-            }
+            // SAFETY: inside a part, which is mapped.
+            unsafe { puts(line, own(at), agreed, |put| if number < few { put.carry_out() } else { last.push(put) }) };
         }
         // Their cache lines are loaded first, so that the stores follow each other within nanoseconds.
         for put in &last {
@@ -361,6 +340,23 @@ impl MirroredMemory {
         let plain: Vec<Plain> = last.iter().map(Put::plain).collect();
         plain.into_iter().for_each(Plain::carry_out);
         all_known
+    }
+}
+
+/// Calls `each` with what a line of the other side puts into memory, except the bytes in `own`; the shadow copy of the line has it at once.
+///
+/// # Safety
+/// The line is in memory that stays mapped and writable for `'a`.
+unsafe fn puts<'a>(line: &[u8; LINE_BYTES], own: u64, agreed: &mut [u64], mut each: impl FnMut(Put<'a>)) {
+    let [at, mask] = [0, 1].map(|i| word_of_line(line, i));
+    for (i, agreed) in agreed.iter_mut().enumerate().rev() {
+        let (bits, theirs) = (of_word(mask & !own, i), word_of_line(line, 2 + i));
+        if bits != 0 {
+            // SAFETY: guaranteed by the caller.
+            let put = Put { word: unsafe { word(at + 8 * i as u64) }, bits, was: *agreed, theirs };
+            *agreed = *agreed & !spread(bits) | theirs & spread(bits);
+            each(put);
+        }
     }
 }
 
@@ -437,64 +433,6 @@ impl Plain<'_> {
 /// The page of a line.
 fn page_of(line: &Line) -> u64 {
     line[0] & !(PAGE - 1)
-}
-
-/// Compares pieces of memory with the shadow copy, which is cut into such pieces, with several threads if there is much to compare;
-/// `active` pages are skipped.
-fn compare_all(mut pieces: Vec<(u64, &mut [u64])>, active: &BTreeSet<u64>, threads: usize, found: &mut Vec<Change>) {
-    let each = |(start, ours): (u64, &mut [u64]), found: &mut Vec<Change>| {
-        let pages = (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8));
-        let pages = pages.filter(|(page, _)| active.is_empty() || !active.contains(page));
-        pages.for_each(|(page, ours)| compare(page, ours, found));
-    };
-    // A thread costs about as much as comparing a quarter of this.
-    let bytes: usize = pieces.iter().map(|(_, ours)| size_of_val(*ours)).sum();
-    let threads = threads.min(bytes / PIECE);
-    if threads < 2 {
-        return pieces.into_iter().for_each(|piece| each(piece, found));
-    }
-    let (left, all) = (Mutex::new(pieces.drain(..)), Mutex::new(found));
-    let work = || {
-        let mut mine = Vec::new();
-        loop {
-            let Some(piece) = lock(&left).next() else { break };
-            each(piece, &mut mine);
-        }
-        lock(&all).append(&mut mine);
-    };
-    std::thread::scope(|s| {
-        (1..threads).for_each(|_| {
-            // If a thread cannot be started, the others do its work.
-            let _ = std::thread::Builder::new().spawn_scoped(s, work);
-        });
-        work();
-    });
-}
-
-/// Compares a page with the shadow copy.
-fn compare(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
-    // SAFETY: the page is mapped (`MirroredMemory::add`). Others may write to it: a concurrent change may be found now or later.
-    if unsafe { libc::memcmp(page as *const c_void, ours.as_ptr().cast(), PAGE as usize) } != 0 {
-        compare_page(page, ours, found);
-    }
-}
-
-/// Finds the changes in a page.
-fn compare_page(page: u64, ours: &mut [u64], found: &mut Vec<Change>) {
-    for (at, ours) in (page..).step_by(LINE as usize).zip(ours.chunks_exact_mut(WORDS)) {
-        // SAFETY: inside of a mapped page.
-        let now: [u64; WORDS] = std::array::from_fn(|i| unsafe { word(at + 8 * i as u64) }.load(Ordering::Acquire));
-        if now == *ours {
-            continue;
-        }
-        let mut change = Change { line: [0; 2 + WORDS], was: [0; WORDS] };
-        change.line[0] = at;
-        change.line[2..].copy_from_slice(&now);
-        change.was.copy_from_slice(ours);
-        change.line[1] = (0..WORDS).fold(0, |mask, i| mask | bits(now[i] ^ ours[i]) << (8 * i));
-        ours.copy_from_slice(&now);
-        found.push(change);
-    }
 }
 
 #[cfg(test)]

@@ -645,16 +645,16 @@ impl Link {
     }
 
     /// Mirrors memory of this process at the worker, at the same address, by whole pages. The worker's copy must be
-    /// zero at first.
+    /// zero at first. `exclusive`: the program does not touch it while kernels run.
     ///
     /// # Safety
     /// The memory stays mapped, readable and writable until [`Link::forget_memory`] or the link's end.
     ///
     /// # Errors
     /// There is no memory or no thread for that.
-    pub unsafe fn keep_alike(&self, at: u64, bytes: u64) -> io::Result<()> {
+    pub unsafe fn keep_alike(&self, at: u64, bytes: u64, exclusive: bool) -> io::Result<()> {
         // SAFETY: as the caller says; the link's end forgets all memory.
-        let begins = unsafe { self.shared.common.alike.add(at, bytes) }?;
+        let begins = unsafe { self.shared.common.alike.add(at, bytes, exclusive) }?;
         self.begin_to_mirror(begins)
     }
 

@@ -316,7 +316,7 @@ impl Worker<'_> {
         if apart {
             let start = blocks::page(at);
             // SAFETY: guaranteed by the caller.
-            unsafe { self.link.keep_alike(start, at + bytes - start) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
+            unsafe { self.link.keep_alike(start, at + bytes - start, exclusive) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
         lock(&self.pins.all).insert(at, pinned);
         Ok(Some(span))

@@ -198,7 +198,8 @@ operations! {
     /// no driver call is needed. Applied at once, before earlier calls that are still queued; the place counts these blocks.
     HOST_BLOCK HostBlock = 0x0f69 placed;
     /// Lines of host memory that the job has changed, 80 bytes each: address, a bit for each byte, 64 bytes. Applied at
-    /// once, before earlier calls that are still queued.
+    /// once, before earlier calls that are still queued. A byte 1 behind them: the next message has more of the same changes, all of memory that
+    /// the job uses exclusively, and these may be applied with them.
     HOST_BYTES HostBytes = 0x0f66 known;
     /// Destroys the primary context and creates it anew. Waits.
     CONTEXT_RESET ContextReset = 0x0f28 nothing;

@@ -6,12 +6,13 @@
 use super::state::gpu_blocks::{Contents, GpuBlocks};
 use super::state::pinned::{From, Part};
 use super::{ContextState, Executor};
-use crate::host_mirror::{self, LINE_BYTES, PlaceChanges};
+use crate::host_mirror::{self, LINE_BYTES, MORE, PlaceChanges};
 use crate::limits::{Held, MAX_PINNED_BLOCKS};
 use cuda_api::address_map::{GRANULE, HOST, HOST_END, PAGE, SLOT, SMALLEST_EXCLUSIVE, slot};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::HostPin;
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 /// The blocks, with both copies of each, have at most one part in this many of the GPU's memory.
@@ -24,6 +25,18 @@ pub(super) struct Taken {
     part: Part,
     contents: Contents,
     held: Held,
+}
+
+/// An encoded line.
+type Encoded = [u8; LINE_BYTES];
+
+/// Those of the lines for which `first` returns true, and the others; mostly all are of one kind.
+fn partition(lines: &[Encoded], mut first: impl FnMut(&Encoded) -> bool) -> (Cow<'_, [Encoded]>, Cow<'_, [Encoded]>) {
+    if lines.iter().all(&mut first) {
+        return (lines.into(), Cow::default());
+    }
+    let (some, others): (Vec<_>, Vec<_>) = lines.iter().copied().partition(first);
+    (some.into(), others.into())
 }
 
 impl Executor {
@@ -113,26 +126,39 @@ impl Executor {
         let _ = blocks.scan(|lines| send(PlaceChanges { messages, blocks: requests, lines }));
     }
 
+    /// Tells lines of blocks in the GPU's memory from others.
+    fn is_line_on_gpu(&self) -> impl FnMut(&Encoded) -> bool {
+        // Most lines are in the same block as the one before.
+        let mut around = 0..0;
+        move |line| {
+            let at = host_mirror::word_of_line(line, 0);
+            if !around.contains(&at) {
+                around = self.pinned.on_gpu.around(at).unwrap_or(0..0);
+            }
+            around.contains(&at)
+        }
+    }
+
     /// Applies the job's changes. A scan of either kind of memory finds all changes of a message in it, with the message counted, or none.
     pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
         let (lines, rest) = body.as_chunks::<LINE_BYTES>();
-        let of_gpu = |line: &[u8; LINE_BYTES]| self.is_on_gpu(host_mirror::word_of_line(line, 0));
+        let more = rest == [MORE];
         let (mut others, mut applied) = (None, Ok(true));
         // Held until the message is counted.
         let mut blocks = None;
-        if !self.pinned.on_gpu.is_empty() && lines.iter().any(of_gpu) {
+        if !self.pinned.on_gpu.is_empty() && lines.iter().any(self.is_line_on_gpu()) {
             self.make_current()?;
             let blocks = blocks.insert(lock(&self.pinned.gpu_blocks));
             // Asked again: they may have been taken from the GPU meanwhile.
-            let (on_gpu, rest): (Vec<_>, Vec<_>) = lines.iter().copied().partition(of_gpu);
+            let (on_gpu, rest) = partition(lines, self.is_line_on_gpu());
             // Before the others: a flag for a stream that waits is among those.
-            applied = blocks.as_mut().map_or(Ok(on_gpu.is_empty()), |blocks| blocks.apply(&on_gpu));
+            applied = blocks.as_mut().map_or(Ok(on_gpu.is_empty()), |blocks| blocks.apply(&on_gpu, more && rest.is_empty()));
             others = Some(rest);
         }
-        let bytes = others.as_ref().map_or(lines, |others| others).as_flattened();
+        let bytes = others.as_deref().unwrap_or(lines).as_flattened();
         let mut apart = lock(&self.pinned.apart);
         apart.taken += 1;
-        let known = rest.is_empty() & apart.mirrored.take_over(bytes, |_| 0) & applied?;
+        let known = (rest.is_empty() || more) & apart.mirrored.take_over(bytes, |_| 0) & applied?;
         if known { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
     }
 
@@ -194,7 +220,7 @@ impl Executor {
             return Ok(());
         }
         let mut blocks = lock(&self.pinned.gpu_blocks);
-        blocks.iter().for_each(GpuBlocks::await_late);
+        blocks.iter_mut().for_each(GpuBlocks::await_kernels);
         match self.take_from_gpu(&mut blocks, false) {
             (taken, Ok(())) => self.keep_on_host(taken),
             // They stay, and what is wanted does not fit.

@@ -127,7 +127,8 @@ impl Own {
     }
 
     /// Writes the changed bytes of `count` lines, none of them twice, in memory that the GPU can access, to their addresses and `agreed` bytes
-    /// behind them, if the second of two words of such memory is not zero when the kernel runs. It sets the first one to 1 before.
+    /// behind them, if the second of two words of such memory is not zero when the kernel runs. It sets the first one to 1 before it
+    /// asks, and to 2 when it has written them, or to 0 if it may not.
     pub(crate) fn patch(&self, gpu: &Gpu, lines: u64, count: u32, agreed: u64, words: [u64; 2], stream: u64) -> Result<(), Code> {
         let mut params = lines.to_le_bytes().to_vec();
         params.extend([count, 0].iter().flat_map(|v| v.to_le_bytes()));

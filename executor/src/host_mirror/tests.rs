@@ -335,3 +335,134 @@ fn what_was_found_and_not_sent_is_found_again() {
         assert!(a.mirrored.changes().is_empty());
     }
 }
+
+/// Memory that one side at a time writes to, and more of it than one thread or one part compares.
+mod exclusive {
+    use super::super::compare::PIECE;
+    use super::*;
+
+    const BLOCKS: [usize; 3] = [20 << 20, 3 << 20, PAGE as usize];
+
+    /// One side's blocks, the first address of each on the other side, and its view of them.
+    struct Blocks {
+        memory: Vec<Agreed>,
+        mirrored: MirroredMemory,
+    }
+
+    impl Blocks {
+        fn new(kind: fn() -> MirroredMemory) -> Blocks {
+            let memory: Vec<Agreed> = BLOCKS.iter().map(|len| Agreed::new(*len).unwrap()).collect();
+            let mut mirrored = kind();
+            for block in &memory {
+                // SAFETY: it lives as long as the view.
+                unsafe { mirrored.add_exclusive(block.at as u64, block.len as u64) }.unwrap();
+            }
+            Blocks { memory, mirrored }
+        }
+
+        fn bytes(&mut self, block: usize) -> &mut [u8] {
+            let Agreed { at, len } = self.memory[block];
+            // SAFETY: the mapping, borrowed exclusively.
+            unsafe { std::slice::from_raw_parts_mut(at.cast(), len) }
+        }
+
+        /// Lists of changed lines, with the other side's addresses.
+        fn found(&mut self, other: &Blocks) -> Vec<Vec<Line>> {
+            assert!(self.mirrored.changes().is_empty(), "it is not compared otherwise");
+            let (mut touched, mut all) = (self.mirrored.touched(), Vec::new());
+            while let Some(lists) = self.mirrored.next_lines(&mut touched) {
+                all.extend(lists);
+            }
+            let pairs: Vec<(u64, u64, u64)> =
+                self.memory.iter().zip(&other.memory).map(|(a, b)| (a.at as u64, a.len as u64, b.at as u64)).collect();
+            for line in all.iter_mut().flatten() {
+                let (from, _, to) = pairs.iter().find(|(at, len, _)| (*at..at + len).contains(&line[0])).unwrap();
+                line[0] = line[0] - from + to;
+            }
+            all
+        }
+
+        fn send_to(&mut self, other: &mut Blocks) -> usize {
+            let lists = self.found(other);
+            for lines in &lists {
+                assert!(lines.is_sorted_by_key(|line| line[0]) && lines.len() <= PIECE / LINE as usize);
+                assert!(other.mirrored.take_over(bytes_of(lines), |_| 0));
+            }
+            lists.iter().map(Vec::len).sum()
+        }
+    }
+
+    #[test]
+    fn what_one_side_writes_the_other_one_gets() {
+        let (mut a, mut b) = (Blocks::new(MirroredMemory::of_job), Blocks::new(MirroredMemory::of_place));
+        let mut seed = 11;
+        for round in 0..40u8 {
+            let (from, to) = if round % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            for block in 0..BLOCKS.len() {
+                let bytes = from.bytes(block);
+                for _ in 0..random(&mut seed) % 100 {
+                    bytes[random(&mut seed) % BLOCKS[block]] = random(&mut seed) as u8;
+                }
+                if round % 4 < 2 {
+                    // Every line of a large part, some of the bytes of each word.
+                    let start = random(&mut seed) % (BLOCKS[block] / 2);
+                    let step = 1 + random(&mut seed) % 3;
+                    bytes[start..].iter_mut().step_by(step).for_each(|byte| *byte = byte.wrapping_add(round | 1));
+                }
+            }
+            assert!(from.send_to(to) > 0);
+            assert_eq!(to.send_to(from), 0, "what came from the other side is no change, round {round}");
+            assert!((0..BLOCKS.len()).all(|i| a.bytes(i) == b.bytes(i)), "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_has_ended_meanwhile_is_not_compared() {
+        let (mut a, b) = (Blocks::new(MirroredMemory::of_job), Blocks::new(MirroredMemory::of_place));
+        (0..BLOCKS.len()).for_each(|i| a.bytes(i).fill(1));
+        let mut touched = a.mirrored.touched();
+        a.mirrored.remove(a.memory[0].at as u64);
+        let (mut lines, mut parts) = (0, 0);
+        while let Some(lists) = a.mirrored.next_lines(&mut touched) {
+            lines += lists.iter().map(Vec::len).sum::<usize>();
+            parts += 1;
+        }
+        assert_eq!(lines, (BLOCKS[1] + BLOCKS[2]) / LINE as usize);
+        assert!((1..5).contains(&parts));
+        drop(b);
+    }
+
+    #[test]
+    fn lines_that_are_out_of_order_or_outside_do_no_harm() {
+        let mut b = Blocks::new(MirroredMemory::of_place);
+        let at = b.memory[0].at as u64;
+        let line = |number: usize, word: u64| -> Line { [at + LINE * number as u64, 0xff, word, 0, 0, 0, 0, 0, 0, 0] };
+        let all = BLOCKS[0] / LINE as usize;
+        let word = |b: &mut Blocks, number: usize| b.bytes(0)[LINE as usize * number];
+        // By address, but the last ones are beyond the end; the first one of a share among them.
+        let beyond: Vec<Line> = (all - 5000..all + 5000).map(|number| line(number, 1)).collect();
+        assert!(!b.mirrored.take_over(bytes_of(&beyond), |_| 0));
+        assert!((all - 5000..all).all(|number| word(&mut b, number) == 1));
+        // One inside of a share that is before it, behind it, and no line.
+        for (other, known) in [(0, true), (all - 1, true), (all, false)] {
+            let mut lines: Vec<Line> = (1000..9000).map(|number| line(number, 2)).collect();
+            lines[3500] = line(other, 2);
+            let took = b.mirrored.take_over(bytes_of(&lines), |_| 0);
+            // A line that is in the memory of another share may be skipped, and is then reported.
+            assert!(!took || known, "{other}");
+            assert!([1000, 4499, 4501, 8999].iter().all(|number| word(&mut b, *number) == 2));
+        }
+        let mut odd: Vec<Line> = (0..8000).map(|number| line(number, 3)).collect();
+        odd[100][0] += 8;
+        odd[4000][0] += 1;
+        odd[7999][0] = u64::MAX - 63;
+        assert!(!b.mirrored.take_over(bytes_of(&odd), |_| 0));
+        assert!(word(&mut b, 99) == 3 && word(&mut b, 101) == 3 && word(&mut b, 7998) == 3);
+        // Backwards, and bytes that this side has precedence for.
+        let back: Vec<Line> = (0..8000).rev().map(|number| line(number, 4)).collect();
+        assert!(b.mirrored.take_over(bytes_of(&back), |_| 0));
+        let forth: Vec<Line> = (0..8000).map(|number| line(number, 5)).collect();
+        assert!(b.mirrored.take_over(bytes_of(&forth), |line| if line == at + 64 * 5000 { 1 } else { 0 }));
+        assert_eq!((word(&mut b, 5000), word(&mut b, 5001)), (4, 5));
+    }
+}

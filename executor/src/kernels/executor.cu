@@ -264,21 +264,28 @@ static __device__ __forceinline__ void put(u64 to, u64 word, u32 bits) {
 // Writes the changed bytes of lines, no two of which have the same address, to memory and to the copy of it that is `agreed` bytes behind it.
 // One block, so that it has either started or not. Behind a kernel that fills the GPU it can be called off (executor/src/executor/state/gpu_blocks.rs):
 // it says that it has started before it asks whether it still may, so the host learns of the one or it learns of the other.
-extern "C" __global__ void __launch_bounds__(1024) mrcuda_patch(const Line *lines, u32 count, u64 agreed, volatile u32 *started, volatile u32 *may) {
+#define STARTED 1
+#define WRITTEN 2
+extern "C" __global__ void __launch_bounds__(1024) mrcuda_patch(const Line *lines, u32 count, u64 agreed, volatile u32 *far, volatile u32 *may) {
     __shared__ u32 goes;
     if (threadIdx.x == 0) {
-        *started = 1;
+        *far = STARTED;
         __threadfence_system();
         goes = *may;
+        if (!goes) *far = 0;
     }
     __syncthreads();
     if (!goes) return;
     for (u32 i = threadIdx.x; i < 8 * count; i += blockDim.x) {
         const Line *line = lines + i / 8;
         const u32 bits = (u32)(line->mask >> (8 * (i % 8))) & 0xff;
-        if (!bits) continue;
+        // Loaded at once with the mask, which takes as long as a word alone.
         const u64 to = line->address + 8 * (i % 8), word = line->words[i % 8];
+        if (!bits) continue;
         put(to, word, bits);
         put(to + agreed, word, bits);
     }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) *far = WRITTEN;
 }

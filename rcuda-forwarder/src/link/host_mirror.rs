@@ -9,15 +9,13 @@ use crate::host_mirror::{Pace, Scan};
 use crate::ring::{PushError, Ring};
 use crate::sync::lock;
 use cuda_api::ops::id;
-use executor::host_mirror::{Line, MirroredMemory, bytes_of, joined};
+use executor::host_mirror::{Line, MESSAGE_LINES, MORE, MirroredMemory, Touched, bytes_of, joined};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Maximum number of lines of one message, which goes through the ring.
-const LINES: usize = 1600;
 /// Maximum number of lines tracked; beyond it, only a byte that is changed at both ends at the same time is affected.
 const MAX_LINES_IN_FLIGHT: usize = 1 << 16;
 
@@ -93,14 +91,15 @@ fn may_look(call: u16) -> bool {
 }
 
 impl Alike {
-    /// Mirrors memory of this process at the worker. Returns whether the caller must start a thread that [keeps](Alike::keep) it
+    /// Mirrors memory of this process at the worker, as memory that the job uses exclusively or not. Returns whether the caller must start a thread that [keeps](Alike::keep) it
     /// equal; [`Alike::not_started`] reports that it could not.
     ///
     /// # Safety
     /// The memory stays mapped, readable and writable until [`Alike::forget`] or [`Alike::forget_all`].
-    pub(super) unsafe fn add(&self, at: u64, bytes: u64) -> io::Result<bool> {
+    pub(super) unsafe fn add(&self, at: u64, bytes: u64, exclusive: bool) -> io::Result<bool> {
+        let mirrored = &mut lock(&self.state).mirrored;
         // SAFETY: as the caller says.
-        unsafe { lock(&self.state).mirrored.add(at, bytes) }?;
+        unsafe { if exclusive { mirrored.add_exclusive(at, bytes) } else { mirrored.add(at, bytes) } }?;
         Ok(self.begin())
     }
 
@@ -204,7 +203,10 @@ impl Alike {
     pub(super) fn send_changes(&self, ring: &Ring) -> Result<Scan, PushError> {
         let asked = Instant::now();
         let _in_order = lock(&self.order);
-        let (mut scans, mut waited) = (Vec::new(), asked.elapsed());
+        let mut waited = asked.elapsed();
+        // First: no kernel polls this memory, but one may find its address in other memory.
+        let found = self.send_exclusive(ring, &mut waited)?;
+        let mut scans = Vec::new();
         let mut at_once;
         let added = lock(&self.state).mirrored.added();
         loop {
@@ -215,22 +217,58 @@ impl Alike {
             }
             // The changes may refer to memory that the worker did not need before. Its contents are sent with them;
             // registering it takes a while, during which the changed bytes may have changed again.
-            let asked = Instant::now();
-            let more = lock(&self.watch).as_ref().is_some_and(|watch| watch(&lines));
+            let more = self.name_more(&lines, &mut waited);
             scans.push(lines);
             if !more {
                 break;
             }
-            waited += asked.elapsed();
         }
         let mut state = lock(&self.state);
         let lines = joined(scans, at_once, |at| state.mirrored.is_new(at, added));
         state.note(&lines);
         drop(state);
-        for some in lines.chunks(LINES) {
+        for some in lines.chunks(MESSAGE_LINES) {
             ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some)])?;
         }
-        Ok(Scan { found: !lines.is_empty(), waited })
+        Ok(Scan { found: found || !lines.is_empty(), waited })
+    }
+
+    /// Has changes looked at before they are sent. Returns whether more memory is mirrored now; that may have taken time.
+    fn name_more(&self, lines: &[Line], waited: &mut Duration) -> bool {
+        let asked = Instant::now();
+        let more = lock(&self.watch).as_ref().is_some_and(|watch| watch(lines));
+        *waited += if more { asked.elapsed() } else { Duration::ZERO };
+        more
+    }
+
+    /// Sends the job's changes of exclusive memory, part by part; returns whether there were any.
+    fn send_exclusive(&self, ring: &Ring, waited: &mut Duration) -> Result<bool, PushError> {
+        let (mut any, mut more) = (false, true);
+        while more {
+            more = false;
+            let mut touched = lock(&self.state).mirrored.touched();
+            // Not sent while the state is locked: the worker may have to be listened to before it takes more.
+            while let Some(lists) = self.next_lines(&mut touched) {
+                for lines in &lists {
+                    more |= self.name_more(lines, waited);
+                }
+                let mut messages = lists.iter().flat_map(|lines| lines.chunks(MESSAGE_LINES)).peekable();
+                while let Some(some) = messages.next() {
+                    any = true;
+                    let mark: &[u8] = if messages.peek().is_some() { &[MORE] } else { &[] };
+                    ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some), mark])?;
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// The changes in the next part of what was touched, counted as messages.
+    fn next_lines(&self, touched: &mut Touched) -> Option<Vec<Vec<Line>>> {
+        let mut state = lock(&self.state);
+        let lists = state.mirrored.next_lines(touched)?;
+        state.messages += lists.iter().map(|lines| lines.len().div_ceil(MESSAGE_LINES) as u64).sum::<u64>();
+        Some(lists)
     }
 
     /// Sends changes periodically, until the link is lost.
@@ -254,11 +292,11 @@ impl State {
         (lines, whole)
     }
 
-    /// Records that lines, which are all that have been found, are about to be sent, in messages of [`LINES`].
+    /// Records that lines, which are all that have been found, are about to be sent, in messages of [`MESSAGE_LINES`].
     fn note(&mut self, lines: &[Line]) {
         self.on_their_way.retain(|(number, _)| *number != NOT_YET);
         let few = lines.len() <= MAX_LINES_IN_FLIGHT;
-        for some in lines.chunks(LINES) {
+        for some in lines.chunks(MESSAGE_LINES) {
             self.messages += 1;
             if few {
                 self.expect(self.messages, some);

@@ -173,7 +173,7 @@ fn changes_reach_only_memory_that_is_kept_alike() {
     pages.0[4096..8192].fill(0);
     let first = pages.0.as_mut_ptr() as u64;
     // SAFETY: the pages outlive the link's use of them, which ends below.
-    unsafe { link.keep_alike(first + 4096, 4096) }.unwrap();
+    unsafe { link.keep_alike(first + 4096, 4096, false) }.unwrap();
     let line = |at: u64| [at, u64::MAX, 1, 2, 3, 4, 5, 6, 7, 8];
     let outside =
         [first, first + 4096 - 64, first + 8192, first + 12288 - 64, first + 4096 + 8, first + 8192 - 56, 0, 64, u64::MAX - 63];
@@ -470,20 +470,61 @@ fn set(memory: &AtomicPtr<u8>, at: usize, value: u32) {
     unsafe { memory.load(Ordering::Relaxed).add(at).cast::<u32>().write_volatile(value) };
 }
 
-/// Applies the next changes of the job to the worker's copy.
-fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) {
+/// Applies the next changes of the job to the worker's copy; returns whether more of them are to come.
+fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) -> bool {
     let mut head = [0; HEAD];
     peer.read_exact_by(&mut head, Instant::now() + LONG).unwrap();
     let head = Head::read(&head);
     assert_eq!(head.id, cuda_api::ops::id::HOST_BYTES);
-    let mut lines = vec![0; head.body().unwrap()];
+    let bytes = head.body().unwrap();
+    let mut lines = vec![0; frame::filled(bytes)];
     peer.read_exact_by(&mut lines, Instant::now() + LONG).unwrap();
+    lines.truncate(bytes);
     for line in lines.chunks_exact(executor::host_mirror::LINE_BYTES) {
         let word = |i: usize| u64::from_le_bytes(line[8 * i..8 * i + 8].try_into().unwrap());
         for byte in (0..64).filter(|byte| word(1) >> byte & 1 != 0) {
             memory[(word(0) - from) as usize + byte] = line[16 + byte];
         }
     }
+    match lines.len() % executor::host_mirror::LINE_BYTES {
+        0 => false,
+        1 => lines.ends_with(&[executor::host_mirror::MORE]),
+        _ => panic!("part of a line"),
+    }
+}
+
+#[test]
+fn exclusive_memory_is_sent_in_parts_and_what_it_names_with_it() {
+    const PAGES: usize = 6000;
+    let (link, mut peer) = linked(LONG);
+    let memory = pages(PAGES + 2);
+    memory.fill(0x5a);
+    let at = memory.as_ptr() as u64;
+    let (known, looks) = (Arc::downgrade(&link), AtomicUsize::new(0));
+    link.set_watch(move |_| {
+        let first = looks.fetch_add(1, Ordering::Relaxed) == 0;
+        if first {
+            // Of either kind.
+            for (page, exclusive) in [(PAGES, true), (PAGES + 1, false)] {
+                let link = known.upgrade().unwrap();
+                // SAFETY: the pages stay.
+                unsafe { link.keep_alike(at + 4096 * page as u64, 4096, exclusive) }.unwrap();
+            }
+        }
+        first
+    });
+    // SAFETY: the pages stay.
+    unsafe { link.keep_alike(at, 4096 * PAGES as u64, true) }.unwrap();
+    let shared = Arc::downgrade(&link);
+    let sending = std::thread::spawn(move || shared.upgrade().unwrap().send_changes().unwrap());
+    let mut theirs = vec![0; 4096 * (PAGES + 2)];
+    let mut more = 0;
+    while theirs != memory {
+        more += usize::from(taken_over(&mut peer, at, &mut theirs));
+    }
+    sending.join().unwrap();
+    let messages = PAGES * 64 / executor::host_mirror::MESSAGE_LINES;
+    assert!((messages / 2..2 * messages).contains(&more), "{more} of about {messages} are followed by others");
 }
 
 #[test]
@@ -508,11 +549,11 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
         let link = known.upgrade().unwrap();
         assert!(link.shared.common.alike.take_over(&[&[0; 16], executor::host_mirror::bytes_of(&[line])].concat()));
         // SAFETY: the pages stay.
-        unsafe { link.keep_alike(at + 4096, 4096) }.unwrap();
+        unsafe { link.keep_alike(at + 4096, 4096, false) }.unwrap();
         true
     });
     // SAFETY: the pages stay.
-    unsafe { link.keep_alike(at, 4096) }.unwrap();
+    unsafe { link.keep_alike(at, 4096, false) }.unwrap();
     let mut theirs = vec![0; 8192];
     while theirs[4096] == 0 || theirs[64] == 0 {
         taken_over(&mut peer, at, &mut theirs);

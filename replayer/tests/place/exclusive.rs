@@ -2,7 +2,7 @@
 
 use super::*;
 use cuda_api::address_map::{HOST, HOST_END, SLOT, slot};
-use host_mirror::Line;
+use host_mirror::{Line, MESSAGE_LINES, MORE};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// `fill` writes a word with the number of its element added to each `step`-th byte; `wait` waits for a word; `count` writes words until another
@@ -66,6 +66,14 @@ fn changes(at: u64, from: &[u8], to: &[u8]) -> Vec<Line> {
     from.chunks(64).zip(to.chunks(64)).enumerate().map(line).filter(|line| line[1] != 0).collect()
 }
 
+/// The messages with these lines.
+fn messages(lines: &[Line]) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = lines.chunks(MESSAGE_LINES).map(|some| host_mirror::bytes_of(some).to_vec()).collect();
+    let last = all.len().saturating_sub(1);
+    all[..last].iter_mut().for_each(|message| message.push(MORE));
+    all
+}
+
 /// A chunk that leaves no room for such blocks.
 fn chunk_of_all_that_is_free(p: &Place) -> Vec<u8> {
     let bytes = p.exec.free_bytes().unwrap() & !((2 << 20) - 1);
@@ -90,8 +98,8 @@ impl Job {
     fn write(&mut self, change: impl FnOnce(&mut [u8])) -> i32 {
         let before = self.bytes.clone();
         change(&mut self.bytes);
-        let lines = changes(self.at, &before, &self.bytes);
-        let told = lines.chunks(1600).map(|some| self.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(some)).0);
+        let messages = messages(&changes(self.at, &before, &self.bytes));
+        let told = messages.iter().map(|message| self.p.try_apply(id::HOST_BYTES, message).0);
         told.fold(code::SUCCESS, |all, rc| if all == code::SUCCESS { rc } else { all })
     }
 
@@ -286,6 +294,8 @@ fn nothing_waits_for_kernels_that_fill_the_gpu() {
         assert_eq!(job.write(scattered), code::SUCCESS);
         assert_eq!(job.write(scattered), code::SUCCESS);
         assert_eq!(job.wait(), if round == 0 { 0 } else { 100 });
+        // More messages than are launched before one is waited for.
+        assert_eq!(job.write(|b| b[..4 << 20].iter_mut().for_each(|b| *b = b.wrapping_add(5))), code::SUCCESS);
         assert_eq!(job.write(|b| b[5 << 20] = 1 + round), code::SUCCESS);
         // Another block comes meanwhile.
         assert_eq!(pin(&job.p, job.at + SLOT, 2 << 20, true), (code::SUCCESS, true));
@@ -364,8 +374,65 @@ fn a_new_context_and_allocations_without_room_have_it_in_host_memory() {
     }
 }
 
+#[test]
+fn messages_that_others_follow_are_applied_before_anything_looks() {
+    let mut job = Job::new(4 << 20);
+    // What looks next, and how it is told.
+    let first_ones = |job: &mut Job, count: usize, value: u8| {
+        let before = job.bytes.clone();
+        job.bytes[..count * MESSAGE_LINES * 64].fill(value);
+        let mut told = messages(&changes(job.at, &before, &job.bytes));
+        if let Some(last) = told.last_mut() {
+            last.push(MORE);
+        }
+        told.iter().for_each(|message| assert_eq!(job.p.try_apply(id::HOST_BYTES, message).0, code::SUCCESS));
+    };
+    first_ones(&mut job, 40, 1);
+    assert_eq!(job.wait(), 0, "a scan");
+    job.is_alike();
+    // A line of other memory in the next message, which a kernel may be waiting for.
+    let word = HOST + (1 << 40);
+    assert_eq!(pin(&job.p, word, 8192, false), (code::SUCCESS, false));
+    let stream = job.p.stream(1, 1);
+    job.p.launch(job.functions[1], 1, 1, stream, &word.to_le_bytes());
+    first_ones(&mut job, 3, 2);
+    let go: Line = [word, 1, 1, 0, 0, 0, 0, 0, 0, 0];
+    let line: Line = [job.at + 64, 1, 77, 0, 0, 0, 0, 0, 0, 0];
+    job.bytes[64] = 77;
+    let mixed = [host_mirror::bytes_of(&[line, go]), &[MORE]].concat();
+    assert_eq!(job.p.try_apply(id::HOST_BYTES, &mixed).0, code::SUCCESS);
+    job.sync(stream);
+    job.is_alike();
+    // Another mark, and more than a mark.
+    for rest in [&[2][..], &[MORE, MORE]] {
+        let unknown = [host_mirror::bytes_of(&[line]), rest].concat();
+        assert_eq!(job.p.try_apply(id::HOST_BYTES, &unknown).0, code::ERROR_INVALID_VALUE);
+    }
+    // The block becomes one of the host.
+    first_ones(&mut job, 5, 3);
+    let chunk = chunk_of_all_that_is_free(&job.p);
+    assert_eq!(job.p.try_apply(id::CHUNK_MAP, &chunk).0, code::SUCCESS);
+    assert_eq!((job.wait(), job.wait_for_host()), (0, 0));
+    job.is_alike();
+    // Another one ends.
+    let (at, other) = (job.at, job.at + SLOT);
+    job.p.apply(id::CHUNK_UNMAP, &chunk);
+    job.p.apply(id::HOST_UNPIN, &body(&word, &[]));
+    for last in [false, true] {
+        assert_eq!(pin(&job.p, other, 2 << 20, true), (code::SUCCESS, true));
+        job.at = other;
+        job.bytes = vec![0; 2 << 20];
+        first_ones(&mut job, 7, 4);
+        if !last {
+            job.p.apply(id::HOST_UNPIN, &body(&other, &[]));
+        }
+    }
+    job.p.apply(id::HOST_UNPIN, &body(&at, &[]));
+    job.p.leave();
+}
+
 /// Bytes of host memory that the blocks of a place need beside what they need when they are moved there.
-const BUFFERS: u64 = (16 << 20) + 4096 * 80;
+const BUFFERS: u64 = (16 << 20) + 32 * 1600 * 80;
 
 fn limited(pinned: u64) -> Place {
     let p = place();

@@ -8,7 +8,7 @@
 //!   them, and compared there; what the host has read becomes what is agreed on. So a page that changes while it is looked at is
 //!   found again by the next scan, and nothing depends on when the kernel has run.
 //! * **The job's changes** are written to both copies, only the bytes that have changed: a kernel may work on others next to them. If they are a few
-//!   runs, these are copied; otherwise a kernel writes them.
+//!   runs, these are copied; otherwise a kernel writes them. Of messages that follow each other only the last one is waited for.
 //! * **Behind a kernel that fills the GPU** no other kernel gets through, but copies do (docs/driver-facts.md 10.12, 6.13). Nothing waits for
 //!   such a kernel: if one of these kernels is late, it is called off, or what it finds is ignored, and copies do its work, slowly, until it has passed.
 
@@ -22,7 +22,6 @@ use cuda_api::address_map::{GRANULE, PAGE};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Fill;
 use cuda_api::spin::{Pause, Spinning};
-use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,9 +33,14 @@ const COMPARED: u64 = 64 << 10;
 /// Bytes that are compared on the host at a time, from each copy.
 const PIECE: usize = 8 << 20;
 /// Maximum number of lines that the kernel writes at a time.
-const LINES: usize = 4096;
+const LINES: usize = host_mirror::MESSAGE_LINES;
+/// Number of launches of this kernel that nothing has waited for yet.
+const LAUNCHES: usize = 32;
 /// So many runs of changed bytes are copied rather than written by a kernel.
 const FEW: usize = 8;
+/// Values of the word with which a launch says how far it is: it may still write; it has written everything.
+const STARTED: u32 = 1;
+const WRITTEN: u32 = 2;
 /// Bytes of a pair and of a result of the comparing kernel.
 const ROW: usize = 24 + 4;
 /// How long this thread polls without sleeping for a kernel that should take little time, and the sleeps after that.
@@ -148,12 +152,15 @@ pub(crate) struct GpuBlocks {
     passed: u64,
     /// Whether the last kernel was late and has not been seen to have ended.
     stuck: bool,
-    /// [`PIECE`] bytes of each copy, and lines.
+    /// [`PIECE`] bytes of each copy.
     now: Pinned,
     was: Pinned,
+    /// For each launch of the kernel that writes changes, [`LINES`] lines.
     lines: Pinned,
-    /// Two words: whether the kernel that writes changes has started, and whether it may.
+    /// For each of them two words: how far it is, and whether it may write.
     words: Pinned,
+    /// What the launches that nothing has waited for write, in their order: number of lines, and where the other copy is.
+    launches: Vec<(usize, u64)>,
     table: Option<Table>,
     /// Whether the table is of other blocks, and a kernel that was late still reads it.
     outdated: bool,
@@ -203,9 +210,10 @@ fn zeros(bytes: u64) -> Result<Vec<u8>, Code> {
 impl GpuBlocks {
     /// Prepares a context, which is current, for such blocks. `life`: its number.
     pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64), budget: &Arc<Budget>) -> Result<GpuBlocks, Code> {
-        let pinned = budget.hold((2 * PIECE + LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let pinned = budget.hold((2 * PIECE + LAUNCHES * LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let buffer = |bytes| buffers::take(gpu, life, bytes);
-        let (now, was, lines, words) = (buffer(PIECE)?, buffer(PIECE)?, buffer(LINES * LINE_BYTES)?, buffer(PAGE as usize)?);
+        let (now, was, words) = (buffer(PIECE)?, buffer(PIECE)?, buffer(PAGE as usize)?);
+        let lines = buffer(LAUNCHES * LINES * LINE_BYTES)?;
         let [_, highest] = gpu.priorities()?;
         let passed = gpu.new_event(false)?;
         let streams = gpu.new_stream_with_priority(false, highest).and_then(|kernels| {
@@ -226,6 +234,7 @@ impl GpuBlocks {
             was,
             lines,
             words,
+            launches: Vec::with_capacity(LAUNCHES),
             table: None,
             outdated: false,
             blocks: BTreeMap::new(),
@@ -234,7 +243,8 @@ impl GpuBlocks {
     }
 
     /// Ends all blocks and its streams. No kernel runs any more, or the context is about to be destroyed.
-    pub(crate) fn end(self) {
+    pub(crate) fn end(mut self) {
+        let _ = self.finish_launches();
         self.blocks.into_values().for_each(|block| block.reserved.end(&self.gpu));
         // They fail only if the context has failed.
         let _ = self.gpu.destroy_stream(self.kernels);
@@ -258,16 +268,18 @@ impl GpuBlocks {
 
     /// Removes a block, which no work of the job uses any more.
     pub(crate) fn remove(&mut self, at: u64) {
+        self.await_kernels();
         let Some(block) = self.blocks.remove(&at) else { return };
         self.outdated = true;
-        self.await_late();
         block.reserved.end(&self.gpu);
     }
 
-    /// Waits for a kernel that was late and may still read a block. Another thread's kernels that fill the GPU may have to end before it.
-    pub(crate) fn await_late(&self) {
+    /// Waits for kernels of its own that may still use a block. Another thread's kernels that fill the GPU may have to end before one that was
+    /// late.
+    pub(crate) fn await_kernels(&mut self) {
+        // An error of the context is found by the next call.
+        let _ = self.finish_launches();
         if self.stuck {
-            // An error of the context is found by the next call.
             let _ = self.gpu.synchronize_stream(self.kernels);
         }
     }
@@ -276,6 +288,7 @@ impl GpuBlocks {
     pub(crate) fn contents(&mut self, at: u64) -> Result<Contents, Code> {
         let (bytes, agreed) = self.blocks.get(&at).map(|b| (b.bytes, b.reserved.agreed())).ok_or(code::ERROR_INVALID_VALUE)?;
         let mut contents = Contents { now: zeros(bytes)?, agreed: zeros(bytes)? };
+        self.finish_launches()?;
         self.copy_out(at, &mut contents.now)?;
         self.copy_out(at + agreed, &mut contents.agreed)?;
         Ok(contents)
@@ -294,6 +307,7 @@ impl GpuBlocks {
     pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
         self.has(at, bytes.len() as u64)
             && self.gpu.set_current(self.context).is_ok()
+            && self.finish_launches().is_ok()
             && (at..).step_by(PIECE).zip(bytes.chunks(PIECE)).all(|(to, piece)| {
                 self.now.bytes_mut()[..piece.len()].copy_from_slice(piece);
                 // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
@@ -304,7 +318,10 @@ impl GpuBlocks {
 
     /// Reads bytes of a block; returns false if not all of them are in one.
     pub(crate) fn read(&mut self, at: u64, to: &mut [u8]) -> bool {
-        self.has(at, to.len() as u64) && self.gpu.set_current(self.context).is_ok() && self.copy_out(at, to).is_ok()
+        self.has(at, to.len() as u64)
+            && self.gpu.set_current(self.context).is_ok()
+            && self.finish_launches().is_ok()
+            && self.copy_out(at, to).is_ok()
     }
 
     fn copy_out(&mut self, at: u64, to: &mut [u8]) -> Result<(), Code> {
@@ -353,6 +370,7 @@ impl GpuBlocks {
     /// # Errors
     /// The context has failed.
     pub(crate) fn scan(&mut self, mut found: impl FnMut(Vec<Line>)) -> Result<(), Code> {
+        self.finish_launches()?;
         let ranges = match self.differing() {
             Ok(Some(ranges)) => ranges,
             Err(rc) if code::is_sticky(rc) => return Err(rc),
@@ -363,17 +381,14 @@ impl GpuBlocks {
             let Some(agreed) = self.block(start).map(|(_, block)| block.reserved.agreed()) else { continue };
             for at in (start..start + bytes).step_by(PIECE) {
                 let bytes = (start + bytes - at).min(PIECE as u64);
-                let lines = self.compare(at, agreed, bytes)?;
-                if !lines.is_empty() {
-                    found(lines);
-                }
+                self.compare(at, agreed, bytes)?.into_iter().for_each(&mut found);
             }
         }
         Ok(())
     }
 
-    /// Compares a range on the host: what differs, as it was read, is agreed on from now on.
-    fn compare(&mut self, at: u64, agreed: u64, bytes: u64) -> Result<Vec<Line>, Code> {
+    /// Compares a range on the host, and returns lists of the lines that differ. As they were read, they are agreed on from now on.
+    fn compare(&mut self, at: u64, agreed: u64, bytes: u64) -> Result<Vec<Vec<Line>>, Code> {
         // SAFETY: the buffers have so many bytes, and are not used otherwise before the copies are complete.
         unsafe {
             self.gpu.copy_out(self.now.at as *mut u8, at, bytes, self.copies)?;
@@ -442,40 +457,59 @@ impl GpuBlocks {
         Ok(Table { buffer, pages })
     }
 
-    /// Writes changes of the job. Lines outside of the blocks are skipped; returns false if there are any.
+    /// Writes changes of the job. Lines outside of the blocks are skipped; returns false if there are any. If `more` of them are about to come,
+    /// they need not be written when this returns.
     ///
     /// # Errors
     /// The context has failed.
-    pub(crate) fn apply(&mut self, lines: &[[u8; LINE_BYTES]]) -> Result<bool, Code> {
-        let (mut rest, mut seen, mut all_known) = (lines, FxHashSet::default(), true);
+    pub(crate) fn apply(&mut self, lines: &[[u8; LINE_BYTES]], more: bool) -> Result<bool, Code> {
+        let (mut rest, mut all_known) = (lines, true);
         while let Some((first, others)) = rest.split_first() {
             let at = host_mirror::word_of_line(first, 0);
             let Some((start, block)) = self.block(at).filter(|_| at.is_multiple_of(LINE)) else {
                 (rest, all_known) = (others, false);
                 continue;
             };
-            let (inside, agreed) = (start..start + block.bytes, block.reserved.agreed());
-            seen.clear();
-            // A message may have a line twice, the later one with newer words.
+            let (end, agreed) = (start + block.bytes, block.reserved.agreed());
+            // Lines of one launch have different addresses.
+            let mut next = at;
             let fits = |line: &&[u8; LINE_BYTES]| {
                 let at = host_mirror::word_of_line(line, 0);
-                inside.contains(&at) && at.is_multiple_of(LINE) && seen.insert(at)
+                let fits = (next..end).contains(&at) && at.is_multiple_of(LINE);
+                next = at.wrapping_add(LINE);
+                fits
             };
             let count = rest.iter().take(LINES).take_while(fits).count();
             let (some, others) = rest.split_at(count);
             self.put(some, agreed)?;
             rest = others;
         }
+        if !more {
+            self.finish_launches()?;
+        }
         Ok(all_known)
     }
 
-    /// Writes lines to what is used and to what was agreed on.
+    /// Writes lines to what is used and to what was agreed on, now or with a launch that is not waited for.
     fn put(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<(), Code> {
+        let few = lines.len() <= FEW && runs(lines, &mut Vec::new()).len() <= FEW;
+        if !few && self.gets_through()? {
+            if self.launches.len() == LAUNCHES {
+                self.finish_launches()?;
+            }
+            if self.launch(lines, agreed)? {
+                return Ok(());
+            }
+        }
+        // They may write the same bytes.
+        self.finish_launches()?;
+        self.copy_in(lines, agreed)
+    }
+
+    /// Copies the changed bytes of lines.
+    fn copy_in(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<(), Code> {
         let mut bytes = Vec::with_capacity(size_of_val(lines));
         let runs = runs(lines, &mut bytes);
-        if runs.len() > FEW && self.gets_through()? && self.put_by_kernel(lines, agreed)? {
-            return Ok(());
-        }
         self.now.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
         for (at, part) in &runs {
             for to in [*at, at + agreed] {
@@ -486,28 +520,57 @@ impl GpuBlocks {
         self.gpu.synchronize_stream(self.copies)
     }
 
-    /// Lets a kernel write lines; returns false if it could not be launched, or was late, has not started, and now writes nothing.
-    fn put_by_kernel(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<bool, Code> {
-        self.lines.bytes_mut()[..size_of_val(lines)].copy_from_slice(lines.as_flattened());
-        shared_word(&self.words, 0).store(0, Ordering::Relaxed);
-        shared_word(&self.words, 1).store(1, Ordering::Release);
-        let words = [self.words.at as u64, self.words.at as u64 + 4];
-        match self.own.patch(&self.gpu, self.lines.at as u64, lines.len() as u32, agreed, words, self.kernels) {
+    /// The words of a launch: how far it is, and whether it may write.
+    fn words(&self, launch: usize) -> [&AtomicU32; 2] {
+        [0, 1].map(|i| shared_word(&self.words, 2 * launch + i))
+    }
+
+    /// Lets a kernel write lines; returns false if it could not be launched.
+    fn launch(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<bool, Code> {
+        let launch = self.launches.len();
+        let from = launch * LINES * LINE_BYTES;
+        self.lines.bytes_mut()[from..from + size_of_val(lines)].copy_from_slice(lines.as_flattened());
+        let [far, may] = self.words(launch);
+        far.store(0, Ordering::Relaxed);
+        may.store(1, Ordering::Release);
+        let words = [far, may].map(|word| word.as_ptr() as u64);
+        match self.own.patch(&self.gpu, (self.lines.at + from) as u64, lines.len() as u32, agreed, words, self.kernels) {
             Err(rc) if !code::is_sticky(rc) => return Ok(false),
             other => other?,
         }
+        self.launches.push((lines.len(), agreed));
+        Ok(true)
+    }
+
+    /// Waits for what was launched. If that is late, what has not started writes nothing, and copies do its work.
+    fn finish_launches(&mut self) -> Result<(), Code> {
+        if self.launches.is_empty() {
+            return Ok(());
+        }
+        let launches = std::mem::take(&mut self.launches);
         if self.wait(0)? {
-            return Ok(true);
+            return Ok(());
         }
-        shared_word(&self.words, 1).store(0, Ordering::SeqCst);
-        // Either the kernel finds this word, or this thread finds the other one.
+        (0..launches.len()).for_each(|launch| self.words(launch)[1].store(0, Ordering::SeqCst));
+        // Each launch finds this word, or this thread finds the other one.
         fence(Ordering::SeqCst);
-        if shared_word(&self.words, 0).load(Ordering::SeqCst) == 0 {
+        for (launch, (count, agreed)) in launches.into_iter().enumerate() {
+            // One that has started has a multiprocessor.
+            while self.words(launch)[0].load(Ordering::Acquire) == STARTED {
+                match self.gpu.query_event(self.passed) {
+                    Ok(()) | Err(code::ERROR_NOT_READY) => std::thread::sleep(PAUSE),
+                    Err(failed) => return Err(failed),
+                }
+            }
+            if self.words(launch)[0].load(Ordering::Acquire) == WRITTEN {
+                continue;
+            }
             self.stuck = true;
-            return Ok(false);
+            let from = launch * LINES * LINE_BYTES;
+            let lines = self.lines.bytes()[from..from + count * LINE_BYTES].as_chunks().0.to_vec();
+            self.copy_in(&lines, agreed)?;
         }
-        // It has a multiprocessor.
-        self.gpu.synchronize_stream(self.kernels).map(|()| true)
+        Ok(())
     }
 }
 

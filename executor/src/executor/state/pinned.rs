@@ -61,11 +61,12 @@ pub(crate) struct Apart {
     pub(crate) blocks: u64,
 }
 
-/// Ranges of addresses, mostly none, that are looked up by many threads.
+/// Ranges of addresses, mostly none, that are looked up by many threads. No two of them overlap.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     /// Their number.
     count: AtomicUsize,
+    /// By address.
     all: RwLock<Vec<Range<u64>>>,
 }
 
@@ -79,7 +80,17 @@ impl Ranges {
     /// Returns whether one contains an address.
     #[inline]
     pub(crate) fn contains(&self, at: u64) -> bool {
-        !self.is_empty() && read_lock(&self.all).iter().any(|range| range.contains(&at))
+        self.around(at).is_some()
+    }
+
+    /// The one that contains an address.
+    #[inline]
+    pub(crate) fn around(&self, at: u64) -> Option<Range<u64>> {
+        if self.is_empty() {
+            return None;
+        }
+        let all = read_lock(&self.all);
+        all[..all.partition_point(|range| range.start <= at)].last().filter(|range| at < range.end).cloned()
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Range<u64>>)) {
@@ -89,7 +100,7 @@ impl Ranges {
     }
 
     pub(crate) fn add(&self, range: Range<u64>) {
-        self.change(|all| all.push(range));
+        self.change(|all| all.insert(all.partition_point(|other| other.start < range.start), range));
     }
 
     /// Removes the range that begins at an address.
