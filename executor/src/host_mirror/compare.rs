@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(spread(set), slowly(set), "{set:#x}");
             // The lowest bit of a byte, the highest, several, all.
             for byte in [0x01, 0x80, 0x36, 0x7f, 0xff] {
-                assert_eq!(bits(0x0101_0101_0101_0101 * byte & slowly(set)), set, "{set:#x} of {byte:#x}");
+                assert_eq!(bits((0x0101_0101_0101_0101 * byte) & slowly(set)), set, "{set:#x} of {byte:#x}");
             }
         }
     }

@@ -20,15 +20,6 @@ const PART: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct Touched(Vec<Range<u64>>);
 
-impl Touched {
-    fn add(&mut self, range: Range<u64>) {
-        match self.0.last_mut() {
-            Some(last) if last.end == range.start && range.end - last.start <= PIECE as u64 => last.end = range.end,
-            _ => self.0.push(range),
-        }
-    }
-}
-
 impl MirroredMemory {
     /// As [`MirroredMemory::add`], for memory that the job uses exclusively: only [`MirroredMemory::next_lines`] finds its changes.
     ///
@@ -56,11 +47,14 @@ impl MirroredMemory {
         let mut reading = None;
         for (start, part) in self.parts.iter_mut().filter(|(_, part)| part.exclusive) {
             self.pages.clear();
-            if part.take_written(&mut reading, &mut self.pages) {
-                self.pages.iter().map(|page| start + *page as u64 * PAGE).for_each(|page| touched.add(page..page + PAGE));
-            } else {
-                let end = start + part.agreed.len as u64;
-                (*start..end).step_by(PIECE).for_each(|at| touched.add(at..end.min(at + PIECE as u64)));
+            if !part.take_written(&mut reading, &mut self.pages) {
+                self.pages.extend(0..part.agreed.len / PAGE as usize);
+            }
+            // A range is in one block.
+            let follow = |a: &usize, b: &usize| a + 1 == *b;
+            for run in self.pages.chunk_by(follow).flat_map(|run| run.chunks(PIECE / PAGE as usize)) {
+                let from = start + run[0] as u64 * PAGE;
+                touched.0.push(from..from + run.len() as u64 * PAGE);
             }
         }
         touched.0.reverse();
