@@ -277,7 +277,7 @@ impl MirroredMemory {
                 }
             }
         }
-        // In the job's process a single thread is used, so that the program finds no additional load.
+        // In the job's process a single thread is used for this, so that the program finds no additional load.
         let threads = if self.noted { 1 } else { threads() };
         found.append(&mut changes_in(whole, active, threads));
         // Also those that were not reported as written: they may have been since the report.
@@ -311,8 +311,8 @@ impl MirroredMemory {
     /// meanwhile stay, and are sent by the next scan. Lines outside of this memory are skipped; returns false if there are any.
     pub fn take_over(&mut self, message: &[u8], own: impl Fn(u64) -> u64 + Sync) -> bool {
         let lines = message.as_chunks::<LINE_BYTES>().0;
-        if let Some(all_known) = self.take_over_exclusive(lines, &own) {
-            return all_known;
+        if self.take_over_exclusive(lines, &own).is_some() {
+            return true;
         }
         let few = lines.len().saturating_sub(LAST);
         let mut all_known = true;

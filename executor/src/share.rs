@@ -145,7 +145,7 @@ pub fn visit(name: &Name, timeout: Duration) -> io::Result<UnixStream> {
 
 /// Runs `run` with all signals blocked, so that a thread that it starts receives none: the program's handlers run on the program's
 /// threads.
-fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
+pub(crate) fn with_signals_blocked<T>(run: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: plain sets of signals, filled by the first call; the mask is this thread's own.
     unsafe {

@@ -146,13 +146,16 @@ impl Executor {
         let (mut others, mut applied) = (None, Ok(true));
         // Held until the message is counted.
         let mut blocks = None;
-        if !self.pinned.on_gpu.is_empty() && lines.iter().any(self.is_line_on_gpu()) {
+        // The last message of several may have no line on the GPU.
+        let unfinished = self.pinned.unfinished.load(Ordering::Acquire);
+        if unfinished || !self.pinned.on_gpu.is_empty() && lines.iter().any(self.is_line_on_gpu()) {
             self.make_current()?;
             let blocks = blocks.insert(lock(&self.pinned.gpu_blocks));
             // Asked again: they may have been taken from the GPU meanwhile.
             let (on_gpu, rest) = partition(lines, self.is_line_on_gpu());
             // Before the others: a flag for a stream that waits is among those.
             applied = blocks.as_mut().map_or(Ok(on_gpu.is_empty()), |blocks| blocks.apply(&on_gpu, more && rest.is_empty()));
+            self.pinned.unfinished.store(blocks.as_ref().is_some_and(GpuBlocks::has_launches), Ordering::Release);
             others = Some(rest);
         }
         let bytes = others.as_deref().unwrap_or(lines).as_flattened();

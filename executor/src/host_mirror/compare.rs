@@ -2,6 +2,7 @@
 
 use super::changes::Change;
 use super::line::{LINE, Line, WORDS};
+use crate::share::with_signals_blocked;
 use cuda_api::address_map::PAGE;
 use cuda_api::lock::lock;
 use std::collections::BTreeSet;
@@ -63,8 +64,8 @@ pub(super) fn in_threads<T: Send, R: Send>(items: Vec<T>, threads: usize, work: 
     };
     std::thread::scope(|s| {
         (1..threads).for_each(|_| {
-            // If a thread cannot be started, the others do its work.
-            let _ = std::thread::Builder::new().spawn_scoped(s, some);
+            // If a thread cannot be started, the others do its work. In the job's process, none of them may run the program's handlers.
+            let _ = with_signals_blocked(|| std::thread::Builder::new().spawn_scoped(s, some));
         });
         some();
     });

@@ -1,6 +1,6 @@
-//! Memory that the job uses exclusively ([`cuda_api::ops::HostPin::exclusive`]): only one side writes to it at a time. Nothing waits for one of its
-//! changes to become visible, so neither their order nor a common moment matters: it is compared once, in parts, each of which is sent before
-//! the next one is compared.
+//! Memory that the job uses exclusively ([`cuda_api::ops::HostPin::exclusive`]): only one side writes to it at a time. Nothing polls it, so neither the
+//! order of its changes among themselves nor a common moment matters: it is compared once, in parts, each of which is sent before
+//! the next one is compared. Other memory that may announce these changes is sent behind them.
 
 use super::compare::{PIECE, in_threads, lines_in};
 use super::line::{LINE, Line, WORDS};
@@ -9,7 +9,8 @@ use cuda_api::address_map::PAGE;
 use std::io;
 use std::ops::Range;
 
-/// Maximum number of threads with which a job compares or changes such memory. Its own thread waits meanwhile.
+/// Maximum number of threads with which a job compares or changes such memory. The program, which mostly waits for that, has the other
+/// processors.
 const THREADS: usize = 4;
 /// Minimum number of lines that are worth a thread.
 const SHARE: usize = 2048;
@@ -86,47 +87,34 @@ impl MirroredMemory {
         }
         Some(lines_in(pieces, THREADS))
     }
-    /// Applies many lines of one block with several threads; `None` if they are few, not by address, or of other memory. Lines outside of the
-    /// block are skipped; returns false if there are any.
-    pub(super) fn take_over_exclusive(&mut self, lines: &[[u8; LINE_BYTES]], own: &(impl Fn(u64) -> u64 + Sync)) -> Option<bool> {
-        if lines.len() < 2 * SHARE {
+    /// Applies many lines of one block, given by address, with several threads; `None` if they are not such lines.
+    pub(super) fn take_over_exclusive(&mut self, lines: &[[u8; LINE_BYTES]], own: &(impl Fn(u64) -> u64 + Sync)) -> Option<()> {
+        let at = |line: &[u8; LINE_BYTES]| word_of_line(line, 0);
+        let [first, .., last] = lines else { return None };
+        let known = lines.len() >= 2 * SHARE && lines.iter().all(|line| at(line).is_multiple_of(LINE));
+        if !known || !lines.is_sorted_by(|a, b| at(a) < at(b)) {
             return None;
         }
-        let at = |line: &[u8; LINE_BYTES]| word_of_line(line, 0);
-        let (start, part) = self.parts.range_mut(..=at(&lines[0])).next_back().filter(|(_, part)| part.exclusive)?;
-        let shares = lines.chunks(lines.len().div_ceil(THREADS).max(SHARE));
-        let (mut rest, mut from, mut all) = (part.agreed.words(), *start, Vec::new());
-        for share in shares {
-            let first = at(&share[0]);
-            if !first.is_multiple_of(LINE) || first < from {
-                return None;
-            }
-            let (before, behind) = rest.split_at_mut_checked((first - from) as usize / 8)?;
-            if let Some((_, ours)) = all.last_mut() {
-                *ours = before;
-            }
-            all.push((share, Default::default()));
-            (rest, from) = (behind, first);
+        let (start, part) = self.parts.range_mut(..=at(first)).next_back().filter(|(_, part)| part.exclusive)?;
+        if at(last) - start >= part.agreed.len as u64 {
+            return None;
         }
-        all.last_mut()?.1 = rest;
-        Some(in_threads(all, THREADS, |(share, ours)| take_over_share(share, ours, own)).into_iter().all(|known| known))
+        let (mut rest, mut from, mut shares) = (part.agreed.words(), *start, Vec::new());
+        for share in lines.chunks(lines.len().div_ceil(THREADS)) {
+            let (first, end) = (at(&share[0]), at(&share[share.len() - 1]) + LINE);
+            let (_, behind) = rest.split_at_mut((first - from) as usize / 8);
+            let (ours, behind) = behind.split_at_mut((end - first) as usize / 8);
+            shares.push((share, ours));
+            (rest, from) = (behind, end);
+        }
+        in_threads(shares, THREADS, |(share, ours)| {
+            let first = at(&share[0]);
+            for line in share {
+                let begin = (at(line) - first) as usize / 8;
+                // SAFETY: inside a part, which is mapped.
+                unsafe { puts(line, own(at(line)), &mut ours[begin..begin + WORDS], Put::carry_out) };
+            }
+        });
+        Some(())
     }
-}
-
-/// Applies lines by address, the first of which is at the beginning of the memory with this shadow copy.
-fn take_over_share(lines: &[[u8; LINE_BYTES]], ours: &mut [u64], own: impl Fn(u64) -> u64) -> bool {
-    let first = word_of_line(&lines[0], 0);
-    let mut all_known = true;
-    for line in lines {
-        let at = word_of_line(line, 0);
-        let begins = at.wrapping_sub(first) as usize / 8;
-        let inside = at.is_multiple_of(LINE) && at >= first && begins < ours.len();
-        let Some(ours) = ours.get_mut(begins..begins.saturating_add(WORDS)).filter(|_| inside) else {
-            all_known = false;
-            continue;
-        };
-        // SAFETY: inside a part, which is mapped.
-        unsafe { puts(line, own(at), ours, Put::carry_out) };
-    }
-    all_known
 }

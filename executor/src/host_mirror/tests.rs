@@ -432,6 +432,32 @@ mod exclusive {
         drop(b);
     }
 
+    /// As a place sends changes of a block that it keeps in host memory: runs backwards, what is alone last.
+    #[test]
+    fn lines_in_the_order_of_other_memory_are_all_taken_over() {
+        let memory = Agreed::new(BLOCKS[0]).unwrap();
+        let mut a = Side { memory, mirrored: MirroredMemory::of_place() };
+        // SAFETY: it lives as long as the view.
+        unsafe { a.mirrored.add(a.at(), BLOCKS[0] as u64) }.unwrap();
+        let mut b = Blocks::new(MirroredMemory::of_job);
+        let (from, to) = (a.at(), b.memory[0].at as u64);
+        let mut seed = 5;
+        for round in 0..20u8 {
+            let bytes = a.bytes();
+            let line = LINE as usize;
+            bytes[..1000 * line].iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+            for number in (2000..8000).step_by(2).chain((9000..13_000).step_by(2)) {
+                let count = if round % 2 > 0 { 1 + random(&mut seed) % 16 } else { 4 + 4 * usize::from(number < 9000) };
+                bytes[number * line..number * line + count].iter_mut().for_each(|byte| *byte = byte.wrapping_add(3));
+            }
+            let mut lines = a.mirrored.changes();
+            assert!(lines.len() >= 6000 && !lines.is_sorted());
+            lines.iter_mut().for_each(|line| line[0] = line[0] - from + to);
+            assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
+            assert!(b.bytes(0) == a.bytes(), "round {round}");
+        }
+    }
+
     #[test]
     fn lines_that_are_out_of_order_or_outside_do_no_harm() {
         let mut b = Blocks::new(MirroredMemory::of_place);
@@ -439,30 +465,29 @@ mod exclusive {
         let line = |number: usize, word: u64| -> Line { [at + LINE * number as u64, 0xff, word, 0, 0, 0, 0, 0, 0, 0] };
         let all = BLOCKS[0] / LINE as usize;
         let word = |b: &mut Blocks, number: usize| b.bytes(0)[LINE as usize * number];
-        // By address, but the last ones are beyond the end; the first one of a share among them.
+        // By address, but the last ones are beyond the end.
         let beyond: Vec<Line> = (all - 5000..all + 5000).map(|number| line(number, 1)).collect();
         assert!(!b.mirrored.take_over(bytes_of(&beyond), |_| 0));
         assert!((all - 5000..all).all(|number| word(&mut b, number) == 1));
-        // One inside of a share that is before it, behind it, and no line.
-        for (other, known) in [(0, true), (all - 1, true), (all, false)] {
-            let mut lines: Vec<Line> = (1000..9000).map(|number| line(number, 2)).collect();
-            lines[3500] = line(other, 2);
-            let took = b.mirrored.take_over(bytes_of(&lines), |_| 0);
-            // A line that is in the memory of another share may be skipped, and is then reported.
-            assert!(!took || known, "{other}");
-            assert!([1000, 4499, 4501, 8999].iter().all(|number| word(&mut b, *number) == 2));
+        // One that is not in its turn, one twice, one beyond the end.
+        for (value, (other, known)) in (2..).zip([(0, true), (4499, true), (all - 1, true), (all, false)]) {
+            let mut lines: Vec<Line> = (1000..9000).map(|number| line(number, value.into())).collect();
+            lines[3500] = line(other, value.into());
+            assert_eq!(b.mirrored.take_over(bytes_of(&lines), |_| 0), known, "{other}");
+            let want = |number: usize| number == other || (1000..9000).contains(&number) && number != 4500;
+            assert!((0..all).all(|number| want(number) == (word(&mut b, number) == value)), "{other}");
         }
-        let mut odd: Vec<Line> = (0..8000).map(|number| line(number, 3)).collect();
+        let mut odd: Vec<Line> = (0..8000).map(|number| line(number, 33)).collect();
         odd[100][0] += 8;
         odd[4000][0] += 1;
         odd[7999][0] = u64::MAX - 63;
         assert!(!b.mirrored.take_over(bytes_of(&odd), |_| 0));
-        assert!(word(&mut b, 99) == 3 && word(&mut b, 101) == 3 && word(&mut b, 7998) == 3);
+        assert!([99, 101, 3999, 4001, 7998].iter().all(|number| word(&mut b, *number) == 33));
         // Backwards, and bytes that this side has precedence for.
-        let back: Vec<Line> = (0..8000).rev().map(|number| line(number, 4)).collect();
+        let back: Vec<Line> = (0..8000).rev().map(|number| line(number, 44)).collect();
         assert!(b.mirrored.take_over(bytes_of(&back), |_| 0));
-        let forth: Vec<Line> = (0..8000).map(|number| line(number, 5)).collect();
+        let forth: Vec<Line> = (0..8000).map(|number| line(number, 55)).collect();
         assert!(b.mirrored.take_over(bytes_of(&forth), |line| if line == at + 64 * 5000 { 1 } else { 0 }));
-        assert_eq!((word(&mut b, 5000), word(&mut b, 5001)), (4, 5));
+        assert_eq!((word(&mut b, 5000), word(&mut b, 5001)), (44, 55));
     }
 }

@@ -24,6 +24,14 @@ const NOT_YET: u64 = u64::MAX;
 
 pub(super) type Watch = Box<dyn Fn(&[Line]) -> bool + Send + Sync>;
 
+/// What was sent of exclusive memory.
+struct Exclusive {
+    /// Whether there was anything.
+    found: bool,
+    /// Whether more memory is mirrored since, because it was named.
+    more: bool,
+}
+
 /// The mirrored memory of a link.
 #[derive(Default)]
 pub(super) struct Alike {
@@ -204,22 +212,28 @@ impl Alike {
         let asked = Instant::now();
         let _in_order = lock(&self.order);
         let mut waited = asked.elapsed();
-        // First: no kernel polls this memory, but one may find its address in other memory.
-        let found = self.send_exclusive(ring, &mut waited)?;
-        let mut scans = Vec::new();
+        let (mut scans, mut found) = (Vec::new(), false);
         let mut at_once;
         let added = lock(&self.state).mirrored.added();
         loop {
-            let (lines, whole) = lock(&self.state).collect_changes();
-            at_once = whole;
-            if lines.is_empty() {
-                break;
+            loop {
+                let (lines, whole) = lock(&self.state).collect_changes();
+                at_once = whole;
+                if lines.is_empty() {
+                    break;
+                }
+                // The changes may refer to memory that the worker did not need before. Its contents are sent with them;
+                // registering it takes a while, during which the changed bytes may have changed again.
+                let more = self.name_more(&lines, &mut waited);
+                scans.push(lines);
+                if !more {
+                    break;
+                }
             }
-            // The changes may refer to memory that the worker did not need before. Its contents are sent with them;
-            // registering it takes a while, during which the changed bytes may have changed again.
-            let more = self.name_more(&lines, &mut waited);
-            scans.push(lines);
-            if !more {
+            // Found after what may announce it, and sent before.
+            let exclusive = self.send_exclusive(ring, &mut waited)?;
+            found |= exclusive.found;
+            if !exclusive.more {
                 break;
             }
         }
@@ -241,26 +255,23 @@ impl Alike {
         more
     }
 
-    /// Sends the job's changes of exclusive memory, part by part; returns whether there were any.
-    fn send_exclusive(&self, ring: &Ring, waited: &mut Duration) -> Result<bool, PushError> {
-        let (mut any, mut more) = (false, true);
-        while more {
-            more = false;
-            let mut touched = lock(&self.state).mirrored.touched();
-            // Not sent while the state is locked: the worker may have to be listened to before it takes more.
-            while let Some(lists) = self.next_lines(&mut touched) {
-                for lines in &lists {
-                    more |= self.name_more(lines, waited);
-                }
-                let mut messages = lists.iter().flat_map(|lines| lines.chunks(MESSAGE_LINES)).peekable();
-                while let Some(some) = messages.next() {
-                    any = true;
-                    let mark: &[u8] = if messages.peek().is_some() { &[MORE] } else { &[] };
-                    ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some), mark])?;
-                }
+    /// Sends the job's changes of exclusive memory, part by part.
+    fn send_exclusive(&self, ring: &Ring, waited: &mut Duration) -> Result<Exclusive, PushError> {
+        let mut exclusive = Exclusive { found: false, more: false };
+        let mut touched = lock(&self.state).mirrored.touched();
+        // Nothing is sent while the state is locked: the worker may have to be listened to before it takes more.
+        while let Some(lists) = self.next_lines(&mut touched) {
+            for lines in lists.iter().filter(|lines| !lines.is_empty()) {
+                exclusive.found = true;
+                exclusive.more |= self.name_more(lines, waited);
+            }
+            let mut messages = lists.iter().flat_map(|lines| lines.chunks(MESSAGE_LINES)).peekable();
+            while let Some(some) = messages.next() {
+                let mark: &[u8] = if messages.peek().is_some() { &[MORE] } else { &[] };
+                ring.push(id::HOST_BYTES, NO_TICKET, &[bytes_of(some), mark])?;
             }
         }
-        Ok(any)
+        Ok(exclusive)
     }
 
     /// The changes in the next part of what was touched, counted as messages.

@@ -494,6 +494,31 @@ fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) -> bool {
 }
 
 #[test]
+fn a_flag_is_sent_behind_what_it_announces_in_exclusive_memory() {
+    let (link, mut peer) = linked(LONG);
+    let memory = pages(3);
+    memory[0] = 1;
+    let at = memory.as_ptr() as u64;
+    let shared = Arc::new(AtomicPtr::new(memory.as_mut_ptr()));
+    // While the first change is on its way, the program writes to exclusive memory and then sets a flag in other memory.
+    let (seen, looks) = (shared.clone(), AtomicUsize::new(0));
+    link.set_watch(move |_| {
+        if looks.fetch_add(1, Ordering::Relaxed) == 0 {
+            set(&seen, 4096, 77);
+            set(&seen, 8192, 1);
+        }
+        false
+    });
+    // SAFETY: the pages stay.
+    unsafe { link.keep_alike(at + 8192, 4096, false).and_then(|()| link.keep_alike(at, 8192, true)) }.unwrap();
+    let mut theirs = vec![0; 4096 * 3];
+    while theirs[8192] == 0 {
+        taken_over(&mut peer, at, &mut theirs);
+    }
+    assert_eq!((theirs[0], theirs[4096]), (1, 77));
+}
+
+#[test]
 fn exclusive_memory_is_sent_in_parts_and_what_it_names_with_it() {
     const PAGES: usize = 6000;
     let (link, mut peer) = linked(LONG);

@@ -314,6 +314,52 @@ fn nothing_waits_for_kernels_that_fill_the_gpu() {
     job.p.leave();
 }
 
+/// The message behind as many as are launched at a time, when the GPU is filled: what was called off uses none of it.
+#[test]
+fn launches_that_were_called_off_write_nothing_of_later_messages() {
+    let mut job = Job::new(3 << 20);
+    let (flags, other) = (job.p.map(0, 2 << 20), job.at + SLOT);
+    job.p.write(flags, &[0; 4096], LEGACY);
+    assert_eq!(pin(&job.p, other, 8 << 20, true), (code::SUCCESS, true));
+    for round in 0..4u8 {
+        let streams: Vec<u64> = (1..=AT_ONCE).map(|slot| job.p.stream(slot + u32::from(round) * AT_ONCE, 1)).collect();
+        for stream in &streams {
+            job.p.launch(job.functions[1], 1, 1, *stream, &(flags + u64::from(round) * 64).to_le_bytes());
+        }
+        // So that all of them run, on most machines.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        // Half the lines of the first block again and again, then some of the other one, which has its other copy at another distance.
+        let of_first = |turn: u8| -> Vec<Line> {
+            (0..1600)
+                .map(|number| [job.at + 64 * number, u64::MAX, u64::from(turn), 1, 2, 3, 4, 5, 6, u64::from(round)])
+                .collect()
+        };
+        for turn in 0..32 {
+            let message = [host_mirror::bytes_of(&of_first(turn)), &[MORE]].concat();
+            assert_eq!(job.p.try_apply(id::HOST_BYTES, &message).0, code::SUCCESS);
+        }
+        let of_other: Vec<Line> =
+            (0..1200).map(|number| [other + 64 * (number + 70_000), u64::MAX, 9, 9, 9, 9, 9, 9, 9, u64::from(round)]).collect();
+        let message = [host_mirror::bytes_of(&of_other), &[MORE]].concat();
+        assert_eq!(job.p.try_apply(id::HOST_BYTES, &message).0, code::SUCCESS);
+        // Before anything has waited for the last message.
+        let copies = job.p.stream(1 + (u32::from(round) + 4) * AT_ONCE, 1);
+        job.p.write(flags + u64::from(round) * 64, &1u32.to_le_bytes(), copies);
+        streams.iter().for_each(|stream| job.sync(*stream));
+        for line in of_first(31) {
+            let words = line[2..].iter().flat_map(|word| word.to_le_bytes());
+            job.bytes.splice((line[0] - job.at) as usize..(line[0] - job.at) as usize + 64, words);
+        }
+        assert_eq!(job.wait(), 0, "what was agreed on is what is there, round {round}");
+        job.is_alike();
+        let last = job.p.read(other + 64 * (70_000 + 1199) + 56, 8, LEGACY);
+        assert_eq!(last, u64::from(round).to_le_bytes());
+        assert_eq!(job.p.read(other + 64 * (70_000 + 1200), 64, LEGACY), [0; 64]);
+    }
+    job.p.apply(id::HOST_UNPIN, &body(&other, &[]));
+    job.p.leave();
+}
+
 #[test]
 fn what_the_gpu_cannot_have_is_in_host_memory() {
     let p = place();
@@ -403,6 +449,13 @@ fn messages_that_others_follow_are_applied_before_anything_looks() {
     assert_eq!(job.p.try_apply(id::HOST_BYTES, &mixed).0, code::SUCCESS);
     job.sync(stream);
     job.is_alike();
+    // The last message may have no line on the GPU: what the first ones have is there when it was applied.
+    for round in 0..20 {
+        first_ones(&mut job, 20, 50 + round);
+        let other: Line = [word + 128, 1, round.into(), 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[other])).0, code::SUCCESS);
+        assert_eq!(job.p.read(job.at + 20 * 1600 * 64 - 1, 1, stream), [50 + round]);
+    }
     // Another mark, and more than a mark.
     for rest in [&[2][..], &[MORE, MORE]] {
         let unknown = [host_mirror::bytes_of(&[line]), rest].concat();

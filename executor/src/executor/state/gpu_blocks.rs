@@ -8,7 +8,7 @@
 //!   them, and compared there; what the host has read becomes what is agreed on. So a page that changes while it is looked at is
 //!   found again by the next scan, and nothing depends on when the kernel has run.
 //! * **The job's changes** are written to both copies, only the bytes that have changed: a kernel may work on others next to them. If they are a few
-//!   runs, these are copied; otherwise a kernel writes them. Of messages that follow each other only the last one is waited for.
+//!   lines with few runs of bytes, these are copied; otherwise a kernel writes them. Of messages that follow each other only the last one is waited for.
 //! * **Behind a kernel that fills the GPU** no other kernel gets through, but copies do (docs/driver-facts.md 10.12, 6.13). Nothing waits for
 //!   such a kernel: if one of these kernels is late, it is called off, or what it finds is ignored, and copies do its work, slowly, until it has passed.
 
@@ -36,7 +36,7 @@ const PIECE: usize = 8 << 20;
 const LINES: usize = host_mirror::MESSAGE_LINES;
 /// Number of launches of this kernel that nothing has waited for yet.
 const LAUNCHES: usize = 32;
-/// So many runs of changed bytes are copied rather than written by a kernel.
+/// So many lines, with so many runs of changed bytes, are copied rather than written by a kernel.
 const FEW: usize = 8;
 /// Values of the word with which a launch says how far it is: it may still write; it has written everything.
 const STARTED: u32 = 1;
@@ -492,14 +492,12 @@ impl GpuBlocks {
 
     /// Writes lines to what is used and to what was agreed on, now or with a launch that is not waited for.
     fn put(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<(), Code> {
+        if self.launches.len() == LAUNCHES {
+            self.finish_launches()?;
+        }
         let few = lines.len() <= FEW && runs(lines, &mut Vec::new()).len() <= FEW;
-        if !few && self.gets_through()? {
-            if self.launches.len() == LAUNCHES {
-                self.finish_launches()?;
-            }
-            if self.launch(lines, agreed)? {
-                return Ok(());
-            }
+        if !few && self.gets_through()? && self.launch(lines, agreed)? {
+            return Ok(());
         }
         // They may write the same bytes.
         self.finish_launches()?;
@@ -542,24 +540,36 @@ impl GpuBlocks {
         Ok(true)
     }
 
+    /// Returns whether there are launches that nothing has waited for.
+    pub(crate) fn has_launches(&self) -> bool {
+        !self.launches.is_empty()
+    }
+
     /// Waits for what was launched. If that is late, what has not started writes nothing, and copies do its work.
     fn finish_launches(&mut self) -> Result<(), Code> {
         if self.launches.is_empty() {
             return Ok(());
         }
+        let in_time = match self.wait(0) {
+            // Nothing tells when they are over.
+            Err(rc) if !code::is_sticky(rc) => self.gpu.synchronize_stream(self.kernels).map(|()| true),
+            other => other,
+        };
         let launches = std::mem::take(&mut self.launches);
-        if self.wait(0)? {
+        if in_time? {
             return Ok(());
         }
-        (0..launches.len()).for_each(|launch| self.words(launch)[1].store(0, Ordering::SeqCst));
+        // The last one first: none may write after one before it was called off.
+        (0..launches.len()).rev().for_each(|launch| self.words(launch)[1].store(0, Ordering::SeqCst));
         // Each launch finds this word, or this thread finds the other one.
         fence(Ordering::SeqCst);
         for (launch, (count, agreed)) in launches.into_iter().enumerate() {
             // One that has started has a multiprocessor.
             while self.words(launch)[0].load(Ordering::Acquire) == STARTED {
                 match self.gpu.query_event(self.passed) {
-                    Ok(()) | Err(code::ERROR_NOT_READY) => std::thread::sleep(PAUSE),
-                    Err(failed) => return Err(failed),
+                    Err(code::ERROR_NOT_READY) => std::thread::sleep(PAUSE),
+                    Ok(()) => break,
+                    failed => return failed,
                 }
             }
             if self.words(launch)[0].load(Ordering::Acquire) == WRITTEN {

@@ -132,6 +132,8 @@ pub(crate) struct PinnedMemory {
     pub(crate) gpu_blocks: Mutex<Option<GpuBlocks>>,
     /// Where they are; changed with the lock of the blocks. A block is added here before it is among the parts, and removed last.
     pub(crate) on_gpu: Ranges,
+    /// Whether some of the job's changes of these blocks may still be being written.
+    pub(crate) unfinished: AtomicBool,
     /// Whether the job has requested mirrored memory at an address that this process uses itself.
     pub(crate) collided: AtomicBool,
     /// How many registrations there were.
@@ -152,6 +154,7 @@ impl Default for PinnedMemory {
             any_apart: AtomicBool::new(false),
             gpu_blocks: Mutex::default(),
             on_gpu: Ranges::default(),
+            unfinished: AtomicBool::new(false),
             collided: AtomicBool::new(false),
             registrations: AtomicU64::new(0),
             ended: AtomicU64::new(0),
