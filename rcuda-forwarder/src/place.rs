@@ -93,6 +93,14 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn set_pinned_file(&self, file: OwnedFd) -> io::Result<()>;
     /// Whether there is mirrored host memory.
     fn has_apart(&self) -> bool;
+    /// Whether some of it is in the GPU's memory.
+    fn has_gpu_blocks(&self) -> bool {
+        false
+    }
+    /// Whether [`cuda_api::ops::id::HOST_BYTES`] with this body needs the driver.
+    fn needs_driver(&self, _: &[u8]) -> bool {
+        false
+    }
     /// Carries out [`cuda_api::ops::id::HOST_UNPIN`] if that needs no driver; otherwise returns false.
     fn end_block(&self, body: &[u8]) -> bool;
     /// Whether the job has named an address for mirrored memory that this process uses itself: then the process must

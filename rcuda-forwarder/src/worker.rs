@@ -1,7 +1,7 @@
 //! A worker: the process that executes the calls of one job on one GPU.
 //!
-//! Threads: the main thread reads calls and applies them in order, or leaves them to the second one (late_calls.rs), and
-//! polls for completions while it has nothing to read; one polls for completions and writes those answers; one scans
+//! Threads: the main thread reads calls and applies them in order, or leaves them to the second one, and messages that need the driver to a third one
+//! (late_calls.rs), and polls for completions while it has nothing to read; one polls for completions and writes those answers; one scans
 //! for changes of host memory (host_mirror.rs); one sends heartbeats and detects a closed client connection; one
 //! receives messages of the daemon; each control request has a temporary one. Any failure of the connection or the
 //! daemon ends the process, which frees the GPU.
@@ -84,10 +84,24 @@ const STDERR: i32 = 2;
 const REQUESTS: usize = 16;
 /// Maximum number of concurrent copies to and from other places: a job has at most 32 GPUs, with a link in each direction.
 const PEER_COPIES: usize = 64;
+/// How long a call for which the driver may wait for the GPU is held up while the job has to answer something: what it answers may come with
+/// changes of memory that need the driver.
+const JOB_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of messages that wait for the driver before the reader does.
+const MESSAGES: u64 = 16 << 20;
 /// Bytes of calls that wait in a helper before the job is slowed down: a helper has no limit of its own.
 const HELPER_QUEUE: u64 = 512 << 20;
 /// How long a call is held up for that if none is applied: the bytes that the others wait for may depend on what comes behind it.
 const HELPER_QUEUE_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Whether the driver may wait for the GPU before it returns from a call: it does when code comes or goes, or memory goes.
+fn may_wait_for_gpu(call: u16) -> bool {
+    use cuda_api::calls::Call;
+    use cuda_api::calls::module::{cuLibraryUnload, cuModuleUnload};
+    use ops::id;
+    matches!(call, id::IMAGE_LOAD | id::LINK | id::BATCH | id::CHUNK_UNMAP | id::HOST_UNPIN | id::CONTEXT_RESET)
+        || [cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID].contains(&call)
+}
 
 /// Why a worker ends prematurely.
 #[derive(Debug, thiserror::Error)]
@@ -364,6 +378,7 @@ fn prepare<P: Place>(
         out: Mutex::new(out),
         completion: Completion::default(),
         late_calls: LateCalls::new(start.limits.queue),
+        messages: LateCalls::new(u64::MAX),
         text,
         sending_changes: Mutex::default(),
         channel,
@@ -386,6 +401,8 @@ struct Worker<P: Place> {
     out: Mutex<Box<dyn Answers>>,
     completion: Completion<P::Pending>,
     late_calls: LateCalls,
+    /// Messages that streams may wait for and that need the driver, and those behind them.
+    messages: LateCalls,
     attendant: Attendant<P>,
     text: Text,
     /// Held while changes of host memory are collected and sent.
@@ -419,7 +436,11 @@ impl<P: Place> Worker<P> {
         start("completion", |w| w.completion.run(&*w.place, |item, rc| w.answer(item.ticket, item.id, rc, &item.reply)))?;
         start("late", |w| {
             let mut reply = Vec::new();
-            let apply = |head, body: &[u8]| {
+            let apply = |head: Head, body: &[u8], after| {
+                w.messages.wait_for(after);
+                if may_wait_for_gpu(head.id) {
+                    w.hold_up_for_job();
+                }
                 let applied = w.apply(head, body, &mut reply);
                 if w.late_calls.left() == 1 {
                     w.finish_copies();
@@ -427,6 +448,12 @@ impl<P: Place> Worker<P> {
                 applied
             };
             let why = w.late_calls.run(apply, |idle| w.poll_while(idle));
+            complain(&why);
+            leave(1, &w.conn);
+        })?;
+        start("messages", |w| {
+            let mut reply = Vec::new();
+            let why = w.messages.run(|head, body, _| w.apply(head, body, &mut reply), |_| ());
             complain(&why);
             leave(1, &w.conn);
         })?;
@@ -489,22 +516,43 @@ impl<P: Place> Worker<P> {
         if head.id != GOODBYE {
             self.counting.stays();
         }
-        // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes.
         // (The end of memory waits for the streams itself.)
         // Another block may come to its address at once.
-        if head.id == ops::id::HOST_UNPIN && self.place.end_block(body) {
-            self.answer(head.ticket, head.id, code::SUCCESS, &[]);
-            return Ok(());
+        if head.id == ops::id::HOST_UNPIN {
+            self.messages.wait_for(self.messages.count());
+            if self.place.end_block(body) {
+                self.answer(head.ticket, head.id, code::SUCCESS, &[]);
+                return Ok(());
+            }
         }
-        let at_once = match head.id {
+        // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes.
+        let is_message = match head.id {
             ops::id::HOST_DONE | ops::id::HOST_BYTES | ops::id::HOST_BLOCK => true,
             ops::id::HOST_PIN => !self.late_calls.ends_memory(),
             _ => false,
         };
-        if !at_once && (!self.late_calls.is_empty() || self.may_wait_for_job()) {
+        let needs_driver = head.id == ops::id::HOST_BYTES && self.place.needs_driver(body);
+        if is_message && (needs_driver || !self.messages.is_empty()) {
+            while self.messages.bytes() > MESSAGES {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            self.messages.push(head, body, 0);
+            return Ok(());
+        }
+        let wait = !self.late_calls.is_empty() || !self.messages.is_empty() || self.may_wait_for_job();
+        if !is_message && wait {
             return self.leave_for_later(head, body);
         }
         self.apply(head, body, reply)
+    }
+
+    /// Holds a call up, for which the driver may wait for the GPU, while the job has to answer something: the driver would not take the job's
+    /// changes meanwhile, nor look for the GPU's, which are sent before the job is asked.
+    fn hold_up_for_job(&self) {
+        let began = Instant::now();
+        while self.place.has_gpu_blocks() && self.place.awaits_job() && began.elapsed() < JOB_TIMEOUT {
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
 
     /// Whether a call that waits for the GPU may wait for a message of the client. Mirrored memory is mirrored whatever a call
@@ -532,7 +580,7 @@ impl<P: Place> Worker<P> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        while !self.late_calls.push(head, body) {
+        while !self.late_calls.push(head, body, self.messages.count()) {
             std::thread::sleep(Duration::from_millis(1));
             if self.late_calls.left() != left || !self.place.awaits_job() {
                 (left, since) = (self.late_calls.left(), Instant::now());
@@ -738,8 +786,9 @@ impl<P: Place> Worker<P> {
             refuse("too many requests at one time".into());
             return Ok(());
         }
-        let worker = self.clone();
+        let (worker, after) = (self.clone(), self.messages.count());
         let body = move || {
+            worker.messages.wait_for(after);
             let reply = worker.carry_out(request).unwrap_or_else(ControlReply::Refused);
             worker.counter(is_peer_copy).fetch_sub(1, Ordering::AcqRel);
             worker.reply(ticket, &reply);

@@ -49,6 +49,7 @@ pub const NAMES: [&str; 56] = [
     "mapped",
     "managed",
     "exclusive",
+    "loading",
     "shared_variables",
     "alike",
     "printf",

@@ -29,6 +29,20 @@ fn blocks_at(scene: &Scene, server: &Server, native: &Outcome) -> Vec<bool> {
     log.lines().filter_map(|line| Some(line.split_once("is in the GPU's memory there: ")?.1 == "true")).collect()
 }
 
+/// A load waits for streams, which wait for what the job sends behind changes of this memory.
+#[test]
+fn code_is_loaded_while_streams_wait_for_the_job() {
+    let scene = Scene::new("exclusive-loading");
+    let server = Server::start(&scene, "one");
+    let native = native(&scene, "loading", &[]);
+    for managed in ["exclusive", "concurrent"] {
+        let options = ["--server", &server.place(0), "--managed", managed];
+        let outcome = Job::start(&scene, managed, &options, &program("loading"), &[], &[]).wait(LIMIT);
+        assert_identical(&outcome, &native);
+        assert!(words_of_mrcuda(&outcome).is_empty(), "{}", outcome.stderr);
+    }
+}
+
 #[test]
 fn at_a_server_the_gpu_has_large_blocks() {
     let scene = Scene::new("exclusive-tcp");

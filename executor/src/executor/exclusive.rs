@@ -139,6 +139,18 @@ impl Executor {
         }
     }
 
+    /// Returns whether there are blocks in the GPU's memory.
+    pub fn has_gpu_blocks(&self) -> bool {
+        !self.pinned.on_gpu.is_empty()
+    }
+
+    /// Returns whether changes of the job, the body of [`cuda_api::ops::id::HOST_BYTES`], need the driver.
+    pub fn bytes_need_driver(&self, body: &[u8]) -> bool {
+        // The last message of several may have no line on the GPU.
+        self.pinned.unfinished.load(Ordering::Acquire)
+            || self.has_gpu_blocks() && body.as_chunks().0.iter().any(self.is_line_on_gpu())
+    }
+
     /// Applies the job's changes. A scan of either kind of memory finds all changes of a message in it, with the message counted, or none.
     pub(super) fn host_bytes(&self, body: &[u8]) -> Result<(), Code> {
         let (lines, rest) = body.as_chunks::<LINE_BYTES>();
@@ -146,9 +158,7 @@ impl Executor {
         let (mut others, mut applied) = (None, Ok(true));
         // Held until the message is counted.
         let mut blocks = None;
-        // The last message of several may have no line on the GPU.
-        let unfinished = self.pinned.unfinished.load(Ordering::Acquire);
-        if unfinished || !self.pinned.on_gpu.is_empty() && lines.iter().any(self.is_line_on_gpu()) {
+        if self.bytes_need_driver(body) {
             self.make_current()?;
             let blocks = blocks.insert(lock(&self.pinned.gpu_blocks));
             // Asked again: they may have been taken from the GPU meanwhile.

@@ -92,6 +92,14 @@ impl Place for Executor {
         Executor::has_apart(self)
     }
 
+    fn has_gpu_blocks(&self) -> bool {
+        Executor::has_gpu_blocks(self)
+    }
+
+    fn needs_driver(&self, body: &[u8]) -> bool {
+        self.bytes_need_driver(body)
+    }
+
     fn end_block(&self, mut body: &[u8]) -> bool {
         u64::get(&mut body).is_ok_and(|at| Executor::end_block(self, at))
     }

@@ -5,25 +5,39 @@
 //! connection. If it waits for bytes, these may name memory that the place must get first, and that request lies there.
 //! Therefore, while a host call is outstanding or bytes are missing, the reader only reads: it processes such messages
 //! at once and leaves the other calls, in order, to this thread.
+//!
+//! Changes of memory that the place keeps in the GPU's memory need the driver, which may not return before a call of another thread that waits for
+//! the GPU. A third thread applies them, and the messages behind them, in order; each late call waits for those before it.
 
+use super::POLL_INTERVAL;
 use crate::frame::Head;
 use crate::pipe::Spin;
 use crate::sync::lock;
 use cuda_api::lock::wait_while;
 use cuda_api::ops::id;
+use cuda_api::spin::spin_until;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
-/// The queued calls, and the one being applied.
+/// A queued call.
+#[derive(Debug)]
+struct Call {
+    head: Head,
+    body: Vec<u8>,
+    /// Number of messages in the other queue that were queued before it.
+    after: u64,
+}
+
+/// The queued calls, and the one being applied. The other queue, of messages, is of the same type.
 #[derive(Debug)]
 pub(super) struct LateCalls {
     /// Maximum bytes in the queue.
     limit: u64,
     /// Bytes in the queue and being applied.
     waiting: AtomicU64,
-    queue: Mutex<VecDeque<(Head, Vec<u8>)>>,
+    queue: Mutex<VecDeque<Call>>,
     arrived: Condvar,
     /// The thread that applies the calls sleeps until one arrives.
     asleep: AtomicBool,
@@ -79,8 +93,18 @@ impl LateCalls {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Queues a call; false if there is no room. Only for the reader.
-    pub(super) fn push(&self, head: Head, body: &[u8]) -> bool {
+    /// Waits until so many calls have been applied in all.
+    pub(super) fn wait_for(&self, count: u64) {
+        let done = || self.count().saturating_sub(self.left() as u64) >= count;
+        if !done() && !spin_until(done) {
+            while !done() {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+        }
+    }
+
+    /// Queues a call, which is applied after so many of the other queue; false if there is no room. Only for the reader.
+    pub(super) fn push(&self, head: Head, body: &[u8], after: u64) -> bool {
         let bytes = cost(body);
         if self.waiting.load(Ordering::Relaxed).saturating_add(bytes) > self.limit {
             return false;
@@ -92,7 +116,7 @@ impl LateCalls {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::AcqRel);
         self.ends.fetch_add(usize::from(ends_memory(head.id)), Ordering::AcqRel);
-        queue.push_back((head, body));
+        queue.push_back(Call { head, body, after });
         // It is set under the lock.
         if self.asleep.load(Ordering::Relaxed) {
             self.arrived.notify_one();
@@ -100,12 +124,12 @@ impl LateCalls {
         true
     }
 
-    /// Applies calls with `apply`, in order, until it fails. Between two calls it calls `idle` with a function that returns whether there
+    /// Applies calls with `apply`, in order, until it fails; it gets the number of those of the other queue that come before. Between two calls it calls `idle` with a function that returns whether there
     /// is no next one yet. Then it spins before it sleeps: mostly a call or the GPU's progress comes sooner than a thread can be woken. It
     /// yields meanwhile, because what it waits for is the reader, which may need this processor.
     pub(super) fn run<E>(
         &self,
-        mut apply: impl FnMut(Head, &[u8]) -> Result<(), E>,
+        mut apply: impl FnMut(Head, &[u8], u64) -> Result<(), E>,
         mut idle: impl FnMut(&dyn Fn() -> bool),
     ) -> E {
         let mut spin = Spin::new();
@@ -120,9 +144,9 @@ impl LateCalls {
                 self.asleep.store(false, Ordering::Relaxed);
                 spin.learn(began.elapsed());
             }
-            let Some((head, body)) = queue.pop_front() else { continue };
+            let Some(Call { head, body, after }) = queue.pop_front() else { continue };
             drop(queue);
-            if let Err(why) = apply(head, &body) {
+            if let Err(why) = apply(head, &body, after) {
                 return why;
             }
             self.waiting.fetch_sub(cost(&body), Ordering::Relaxed);
@@ -151,21 +175,21 @@ mod tests {
         let late = LateCalls::new(10_000);
         let head = Head { len: 24, id: 1, flags: 0, seq: 0, ticket: 0 };
         let mut n = 0;
-        while late.push(head, &[7; 100]) {
+        while late.push(head, &[7; 100], 0) {
             n += 1;
         }
         assert_eq!(n, 10_000 / 164);
-        assert!(late.push(head, &[]), "a smaller one still fits");
+        assert!(late.push(head, &[], 0), "a smaller one still fits");
         let mut applied = 0;
         let end = late.run(
-            |_, _| {
+            |_, _, _| {
                 applied += 1;
                 if applied == 10 { Err("enough") } else { Ok(()) }
             },
             |_| (),
         );
         assert_eq!((end, applied), ("enough", 10));
-        assert!((0..9).all(|_| late.push(head, &[7; 100])) && !late.push(head, &[7; 200]));
+        assert!((0..9).all(|_| late.push(head, &[7; 100], 0)) && !late.push(head, &[7; 200], 0));
     }
 
     #[test]
@@ -173,11 +197,11 @@ mod tests {
         let late = LateCalls::new(10_000);
         let call = |id| Head { len: 24, id, flags: 0, seq: 0, ticket: 0 };
         for id in [id::LAUNCH, id::HOST_UNPIN, id::STREAM_SYNC, id::CONTEXT_RESET, id::LAUNCH] {
-            assert!(late.push(call(id), &[]));
+            assert!(late.push(call(id), &[], 0));
         }
         let mut known = Vec::new();
         late.run(
-            |_, _| {
+            |_, _, _| {
                 known.push(late.ends_memory());
                 if known.len() == 5 { Err(()) } else { Ok(()) }
             },

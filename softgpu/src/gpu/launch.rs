@@ -7,6 +7,7 @@ use super::stream::Target;
 use super::{allocation, condition, device, lock, memory, output, texture};
 use crate::ptx::{self, DeviceHeap, Env, Fault, FunctionInfo, Launch, Objects};
 use crate::result::Res;
+use cuda_api::lock::read_lock;
 use cuda_api::sys::CUresult;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -60,6 +61,7 @@ pub(crate) fn launch(function: Arc<Function>, target: &Target, shape: Shape, par
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     check(&function, &shape)?;
+    drop(read_lock(&target.live.loading));
     if function.program.image.prints {
         lock(&target.live.limits).printf_used = true;
     }

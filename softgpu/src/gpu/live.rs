@@ -10,7 +10,7 @@ use super::stream_state::{Kind, Stream};
 use crate::result::Res;
 use cuda_api::sys::CUresult;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 /// Sizes that `cuCtxSetLimit` sets, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ pub(crate) struct Live {
     /// Kernels' text that has not been written.
     pub output: Arc<Output>,
     pub limits: Mutex<Limits>,
+    /// Held while a thread loads code and waits for the GPU: launches of other threads do not return meanwhile.
+    pub loading: RwLock<()>,
     /// Preference between cache and shared memory: only stored.
     pub cache_config: AtomicU32,
     /// Address slot of its heap.
@@ -81,6 +83,7 @@ impl Live {
                 l2_fetch: 64,
                 persisting_l2: 11_796_480,
             }),
+            loading: RwLock::new(()),
             cache_config: AtomicU32::new(0),
             slot: heap::take_slot(),
             heap: OnceLock::new(),

@@ -13,6 +13,7 @@ use super::table::Table;
 use super::{allocation, code, context, host, lock, sched, texture, wait};
 use crate::ptx::{self, FunctionInfo, GlobalVar, Image, Placement, Program};
 use crate::result::Res;
+use cuda_api::lock::write_lock;
 use cuda_api::sys::{CUfunction, CUresult};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -141,7 +142,10 @@ pub(crate) struct OfLibrary {
 
 /// Places code in a context. Waits for running kernels, as the real driver does.
 pub(crate) fn load(live: &Arc<Live>, image: Image, library: Option<OfLibrary>) -> Res<Arc<Module>> {
-    wait::synchronise(live)?;
+    {
+        let _no_launches = write_lock(&live.loading);
+        wait::synchronise(live)?;
+    }
     if image.uses_heap {
         allocation::heap(live)?;
     }
