@@ -39,7 +39,7 @@ use cuda_api::ops;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
 use faults::Point;
-use late_calls::LateCalls;
+use late_calls::{LateCalls, POLL_INTERVAL};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -72,8 +72,6 @@ const SETUP: Duration = Duration::from_secs(10);
 const SHARE: Duration = Duration::from_secs(2);
 /// Larger buffers for long bodies are not kept.
 const KEEP: usize = 64 << 20;
-/// Poll interval for late calls.
-const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How long after a connection for large copies that of the calls may end, so that the job has closed both.
 const BULK_END: Duration = Duration::from_millis(200);
 /// How long a full queue may make no progress while the job has to answer something.
@@ -653,10 +651,18 @@ impl<P: Place> Worker<P> {
         self.write(&mut **lock(&self.out), &[&head.bytes(), body]);
     }
 
+    /// Sends a message with changes of host memory, in pieces.
+    fn send_message(&self, pieces: &[&[u8]]) {
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let Some(head) = AnswerHead::new(code::SUCCESS, CHANGES, bytes) else { return };
+        self.counting.answer(bytes);
+        self.write(&mut **lock(&self.out), &[&[&head.bytes()[..]], pieces].concat());
+    }
+
     /// Sends changes of host memory to the job; returns whether there were any.
     fn send_changes(&self, complete: bool) -> bool {
         let _in_order = lock(&self.sending_changes);
-        host_mirror::send_changes(&*self.place, complete, |body| self.send(code::SUCCESS, CHANGES, body))
+        host_mirror::send_changes(&*self.place, complete, |pieces| self.send_message(pieces))
     }
 
     fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {

@@ -35,7 +35,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 56] = [
+pub const NAMES: [&str; 57] = [
     "vecadd",
     "matmul",
     "stencil",

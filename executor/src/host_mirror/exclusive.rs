@@ -2,12 +2,13 @@
 //! order of its changes among themselves nor a common moment matters: it is compared once, in parts, each of which is sent before
 //! the next one is compared. Other memory that may announce these changes is sent behind them.
 
-use super::compare::{PIECE, in_threads, lines_in};
-use super::line::{LINE, Line, WORDS};
-use super::{LINE_BYTES, MirroredMemory, Put, puts, word_of_line};
+use super::compare::{PIECE, in_threads, lines_in, spread, word};
+use super::line::{LINE, Line, WORDS, of_word};
+use super::{LINE_BYTES, MirroredMemory, word_of_line};
 use cuda_api::address_map::PAGE;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of threads with which a job compares or changes such memory. The program, which mostly waits for that, has the other
 /// processors.
@@ -111,8 +112,15 @@ impl MirroredMemory {
             let first = at(&share[0]);
             for line in share {
                 let begin = (at(line) - first) as usize / 8;
-                // SAFETY: inside a part, which is mapped.
-                unsafe { puts(line, own(at(line)), &mut ours[begin..begin + WORDS], Put::carry_out) };
+                let mask = word_of_line(line, 1) & !own(at(line));
+                for (i, agreed) in ours[begin..begin + WORDS].iter_mut().enumerate() {
+                    let (bits, theirs) = (spread(of_word(mask, i)), word_of_line(line, 2 + i));
+                    // SAFETY: inside a part, which is mapped.
+                    let word = unsafe { word(at(line) + 8 * i as u64) };
+                    // The program writes to none of this word's bytes now.
+                    word.store(word.load(Ordering::Relaxed) & !bits | theirs & bits, Ordering::Release);
+                    *agreed = *agreed & !bits | theirs & bits;
+                }
             }
         });
         Some(())

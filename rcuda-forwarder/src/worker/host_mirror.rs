@@ -7,8 +7,8 @@ use cuda_api::ops::id;
 use executor::host_mirror::{PlaceChanges, bytes_of};
 use std::time::Duration;
 
-/// Maximum number of lines of one message: about 1 MiB.
-const LINES: usize = 13_000;
+/// Maximum number of lines of one message: all of a MiB.
+const LINES: usize = 1 << 14;
 /// Interval between checks whether there is such memory.
 const NONE: Duration = Duration::from_millis(5);
 
@@ -38,10 +38,10 @@ pub(super) fn shows_progress(call: u16) -> bool {
 
 /// Passes changes on in messages; returns whether there were any. `complete`: before an answer that shows progress; otherwise only what the
 /// program may look at without one.
-pub(super) fn send_changes<P: Place>(place: &P, complete: bool, send: impl Fn(&[u8])) -> bool {
+pub(super) fn send_changes<P: Place>(place: &P, complete: bool, send: impl Fn(&[&[u8]])) -> bool {
     let pass_on = |PlaceChanges { messages, blocks, lines }| {
         for some in lines.chunks(LINES) {
-            send(&[&messages.to_le_bytes(), &blocks.to_le_bytes(), bytes_of(some)].concat());
+            send(&[&messages.to_le_bytes(), &blocks.to_le_bytes(), bytes_of(some)]);
         }
         !lines.is_empty()
     };

@@ -9,7 +9,6 @@
 //! Changes of memory that the place keeps in the GPU's memory need the driver, which may not return before a call of another thread that waits for
 //! the GPU. A third thread applies them, and the messages behind them, in order; each late call waits for those before it.
 
-use super::POLL_INTERVAL;
 use crate::frame::Head;
 use crate::pipe::Spin;
 use crate::sync::lock;
@@ -19,7 +18,10 @@ use cuda_api::spin::spin_until;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Poll interval of threads that wait for such calls.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A queued call.
 #[derive(Debug)]
