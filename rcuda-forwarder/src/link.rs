@@ -698,7 +698,7 @@ impl Link {
 
     /// Sends the job's changes to the worker now.
     pub fn send_changes(&self) -> Result<(), Lost> {
-        self.shared.common.alike.send_changes(&self.shared.common.ring).map(drop).map_err(|e| self.not_sent(e))
+        self.shared.common.alike.send_changes(&self.shared.common.ring, true).map(drop).map_err(|e| self.not_sent(e))
     }
 
     /// Sets a callback that sees the job's changes before they are sent; it returns true if it has made the link mirror

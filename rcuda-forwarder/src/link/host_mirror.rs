@@ -98,6 +98,11 @@ fn may_look(call: u16) -> bool {
     )
 }
 
+/// Whether a call only waits. No kernel uses exclusive memory whose changes were not sent before its launch.
+fn waits(call: u16) -> bool {
+    matches!(call, id::STREAM_SYNC | id::CONTEXT_SYNC | id::EVENT_SYNC)
+}
+
 impl Alike {
     /// Mirrors memory of this process at the worker, as memory that the job uses exclusively or not. Returns whether the caller must start a thread that [keeps](Alike::keep) it
     /// equal; [`Alike::not_started`] reports that it could not.
@@ -204,11 +209,11 @@ impl Alike {
             return Ok(());
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.send_changes(ring).map(drop)
+        self.send_changes(ring, !waits(call)).map(drop)
     }
 
-    /// Sends the job's changes to the worker.
-    pub(super) fn send_changes(&self, ring: &Ring) -> Result<Scan, PushError> {
+    /// Sends the job's changes to the worker; those of exclusive memory only before `work` that may use it, or with others, which may announce them.
+    pub(super) fn send_changes(&self, ring: &Ring, work: bool) -> Result<Scan, PushError> {
         let asked = Instant::now();
         let _in_order = lock(&self.order);
         let mut waited = asked.elapsed();
@@ -229,6 +234,9 @@ impl Alike {
                 if !more {
                     break;
                 }
+            }
+            if !work && scans.is_empty() {
+                break;
             }
             // Found after what may announce it, and sent before.
             let exclusive = self.send_exclusive(ring, &mut waited)?;
@@ -288,7 +296,7 @@ impl Alike {
         while !is_lost() {
             let calls = self.calls.load(Ordering::Relaxed);
             let used = self.used.load(Ordering::Acquire);
-            pace.scan(calls, || if used { self.send_changes(ring).unwrap_or_default() } else { Scan::default() });
+            pace.scan(calls, || if used { self.send_changes(ring, false).unwrap_or_default() } else { Scan::default() });
         }
     }
 }

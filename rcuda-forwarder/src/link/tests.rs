@@ -9,6 +9,7 @@ use crate::pipe::{Closed, Writer};
 use crate::rdma::stream::tests::{Nature, connections};
 use crate::ring::Calls;
 use crate::shm::{Memory, Which};
+use cuda_api::ops::id;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -221,7 +222,7 @@ fn changes_of_the_block_that_was_at_an_address_before_do_not_reach_the_next() {
     };
     keep(0);
     let head = call(&mut peer);
-    assert_eq!((head.id, head.ticket, head.body()), (cuda_api::ops::id::HOST_BLOCK, frame::NO_TICKET, Some(5)));
+    assert_eq!((head.id, head.ticket, head.body()), (id::HOST_BLOCK, frame::NO_TICKET, Some(5)));
     assert_eq!((tell(0, 1), tell(1, 2)), (0, 2), "what the worker found before it had the block");
     link.forget_memory(at);
     assert_eq!(tell(1, 3), 2, "it has gone");
@@ -475,7 +476,7 @@ fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) -> bool {
     let mut head = [0; HEAD];
     peer.read_exact_by(&mut head, Instant::now() + LONG).unwrap();
     let head = Head::read(&head);
-    assert_eq!(head.id, cuda_api::ops::id::HOST_BYTES);
+    assert_eq!(head.id, id::HOST_BYTES);
     let bytes = head.body().unwrap();
     let mut lines = vec![0; frame::filled(bytes)];
     peer.read_exact_by(&mut lines, Instant::now() + LONG).unwrap();
@@ -490,6 +491,31 @@ fn taken_over(peer: &mut Conn, from: u64, memory: &mut [u8]) -> bool {
         0 => false,
         1 => lines.ends_with(&[executor::host_mirror::MORE]),
         _ => panic!("part of a line"),
+    }
+}
+
+#[test]
+fn exclusive_memory_is_sent_before_work_and_not_before_waits() {
+    let (link, mut peer) = linked(LONG);
+    let memory = pages(2);
+    let at = memory.as_ptr() as u64;
+    // SAFETY: the pages stay.
+    unsafe { link.keep_alike(at, 8192, true) }.unwrap();
+    let mut theirs = vec![0; 8192];
+    for (round, call) in
+        [id::LAUNCH, id::GRAPH_LAUNCH, id::COPY_DEVICE, id::FILL, id::STREAM_MEMORY, id::HOST_DONE].into_iter().enumerate()
+    {
+        memory[100 * round] = 7;
+        for wait in [id::STREAM_SYNC, id::CONTEXT_SYNC, id::EVENT_SYNC] {
+            link.send(wait, &[]).unwrap();
+        }
+        link.send(call, &[]).unwrap();
+        // The changes come between the waits and the work.
+        let before: Vec<u16> = (0..3).map(|_| self::call(&mut peer).id).collect();
+        assert_eq!(before, [id::STREAM_SYNC, id::CONTEXT_SYNC, id::EVENT_SYNC]);
+        assert!(!taken_over(&mut peer, at, &mut theirs));
+        assert!(theirs == memory, "before {call:#x}");
+        assert_eq!(self::call(&mut peer).id, call);
     }
 }
 
@@ -511,6 +537,7 @@ fn a_flag_is_sent_behind_what_it_announces_in_exclusive_memory() {
     });
     // SAFETY: the pages stay.
     unsafe { link.keep_alike(at + 8192, 4096, false).and_then(|()| link.keep_alike(at, 8192, true)) }.unwrap();
+    link.send_changes().unwrap();
     let mut theirs = vec![0; 4096 * 3];
     while theirs[8192] == 0 {
         taken_over(&mut peer, at, &mut theirs);

@@ -44,7 +44,7 @@ const WRITTEN: u32 = 2;
 /// Bytes of a pair and of a result of the comparing kernel.
 const ROW: usize = 24 + 4;
 /// How long this thread polls without sleeping for a kernel that should take little time, and the sleeps after that.
-const SPIN: Duration = Duration::from_micros(200);
+const SPIN: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_micros(50);
 /// A kernel is late after this time, and this for each GiB that it compares: copying and comparing all of it takes about as long.
 const LATE: Duration = Duration::from_millis(50);
