@@ -38,6 +38,7 @@ use cuda_api::driver::{LoadError, Loaded};
 use cuda_api::ops;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
+use executor::host_mirror::{LINE_BYTES, MESSAGE_LINES};
 use faults::Point;
 use late_calls::{LateCalls, POLL_INTERVAL};
 use std::ffi::OsString;
@@ -82,9 +83,9 @@ const STDERR: i32 = 2;
 const REQUESTS: usize = 16;
 /// Maximum number of concurrent copies to and from other places: a job has at most 32 GPUs, with a link in each direction.
 const PEER_COPIES: usize = 64;
-/// How long a call for which the driver may wait for the GPU is held up while the job has to answer something: what it answers may come with
+/// How long a call for which the driver waits for the GPU is held up while the GPU waits for the job: what the job sends may come with
 /// changes of memory that need the driver.
-const JOB_TIMEOUT: Duration = Duration::from_secs(2);
+const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of messages that wait for the driver before the reader does.
 const MESSAGES: u64 = 16 << 20;
 /// Bytes of calls that wait in a helper before the job is slowed down: a helper has no limit of its own.
@@ -92,13 +93,15 @@ const HELPER_QUEUE: u64 = 512 << 20;
 /// How long a call is held up for that if none is applied: the bytes that the others wait for may depend on what comes behind it.
 const HELPER_QUEUE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Whether the driver may wait for the GPU before it returns from a call: it does when code comes or goes, or memory goes.
+/// Whether the driver may wait for the GPU before it returns from a call: it does when code is loaded, for more local memory too, or ends, and when arrays
+/// end. (The job has waited itself before other memory ends.)
 fn may_wait_for_gpu(call: u16) -> bool {
     use cuda_api::calls::Call;
     use cuda_api::calls::module::{cuLibraryUnload, cuModuleUnload};
     use ops::id;
-    matches!(call, id::IMAGE_LOAD | id::LINK | id::BATCH | id::CHUNK_UNMAP | id::HOST_UNPIN | id::CONTEXT_RESET)
-        || [cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID].contains(&call)
+    let loads = [id::IMAGE_LOAD, id::LINK, id::BATCH, id::FUNCTION_INFO, id::LOCAL_GROW, id::HEAP_MAKE];
+    let ends = [id::CONTEXT_RESET, id::ARRAY_END, id::TILE_POOL_END, cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID];
+    loads.contains(&call) || ends.contains(&call)
 }
 
 /// Why a worker ends prematurely.
@@ -451,7 +454,13 @@ impl<P: Place> Worker<P> {
         })?;
         start("messages", |w| {
             let mut reply = Vec::new();
-            let why = w.messages.run(|head, body, _| w.apply(head, body, &mut reply), |_| ());
+            let apply = |head, body: &[u8], _| {
+                let applied = w.apply(head, body, &mut reply);
+                // Its answer may have been left to a thread that sleeps.
+                w.completion.wake();
+                applied
+            };
+            let why = w.messages.run(apply, |_| ());
             complain(&why);
             leave(1, &w.conn);
         })?;
@@ -529,6 +538,9 @@ impl<P: Place> Worker<P> {
             ops::id::HOST_PIN => !self.late_calls.ends_memory(),
             _ => false,
         };
+        if head.id == ops::id::HOST_BYTES && body.len() > MESSAGE_LINES * LINE_BYTES + 1 {
+            return Err(WorkerError::Frame("its number of lines"));
+        }
         let needs_driver = head.id == ops::id::HOST_BYTES && self.place.needs_driver(body);
         if is_message && (needs_driver || !self.messages.is_empty()) {
             while self.messages.bytes() > MESSAGES {
@@ -544,11 +556,12 @@ impl<P: Place> Worker<P> {
         self.apply(head, body, reply)
     }
 
-    /// Holds a call up, for which the driver may wait for the GPU, while the job has to answer something: the driver would not take the job's
-    /// changes meanwhile, nor look for the GPU's, which are sent before the job is asked.
+    /// Holds a call up, for which the driver may wait for the GPU, while the GPU waits for the job: meanwhile the driver would not take the job's
+    /// changes, nor look for the GPU's, which are sent before the job is asked.
     fn hold_up_for_job(&self) {
         let began = Instant::now();
-        while self.place.has_gpu_blocks() && self.place.awaits_job() && began.elapsed() < JOB_TIMEOUT {
+        let waits = || self.place.awaits_job() || self.place.staging().awaits_bytes();
+        while self.place.has_gpu_blocks() && waits() && began.elapsed() < JOB_TIMEOUT {
             std::thread::sleep(POLL_INTERVAL);
         }
     }

@@ -2,13 +2,13 @@
 //! order of its changes among themselves nor a common moment matters: it is compared once, in parts, each of which is sent before
 //! the next one is compared. Other memory that may announce these changes is sent behind them.
 
-use super::compare::{PIECE, in_threads, lines_in, spread, word};
+use super::compare::{PIECE, in_threads, lines_in, spread};
 use super::line::{LINE, Line, WORDS, of_word};
 use super::{LINE_BYTES, MirroredMemory, word_of_line};
 use cuda_api::address_map::PAGE;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Maximum number of threads with which a job compares or changes such memory. The program, which mostly waits for that, has the other
 /// processors.
@@ -114,15 +114,32 @@ impl MirroredMemory {
                 let begin = (at(line) - first) as usize / 8;
                 let mask = word_of_line(line, 1) & !own(at(line));
                 for (i, agreed) in ours[begin..begin + WORDS].iter_mut().enumerate() {
-                    let (bits, theirs) = (spread(of_word(mask, i)), word_of_line(line, 2 + i));
+                    let (bits, theirs) = (of_word(mask, i), word_of_line(line, 2 + i));
                     // SAFETY: inside a part, which is mapped.
-                    let word = unsafe { word(at(line) + 8 * i as u64) };
-                    // The program writes to none of this word's bytes now.
-                    word.store(word.load(Ordering::Relaxed) & !bits | theirs & bits, Ordering::Release);
-                    *agreed = *agreed & !bits | theirs & bits;
+                    unsafe { store(at(line) + 8 * i as u64, bits, theirs) };
+                    *agreed = *agreed & !spread(bits) | theirs & spread(bits);
                 }
             }
         });
         Some(())
+    }
+}
+
+/// Stores some bytes of a word. Others may write to the bytes beside them, but not to these: the program does not use them now.
+///
+/// # Safety
+/// The word is mapped and writable.
+unsafe fn store(at: u64, mut bits: u64, word: u64) {
+    if bits == 0xff {
+        // SAFETY: guaranteed by the caller; a word of a line is aligned.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(word, Ordering::Release);
+        return;
+    }
+    let bytes = word.to_le_bytes();
+    while bits != 0 {
+        let i = bits.trailing_zeros() as usize;
+        // SAFETY: a byte of that word.
+        unsafe { AtomicU8::from_ptr((at as *mut u8).add(i)) }.store(bytes[i], Ordering::Release);
+        bits &= bits - 1;
     }
 }

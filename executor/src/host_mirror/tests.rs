@@ -432,6 +432,37 @@ mod exclusive {
         drop(b);
     }
 
+    #[test]
+    fn bytes_beside_those_that_are_taken_over_keep_what_others_write() {
+        const LINES: usize = 8000;
+        let mut b = Blocks::new(MirroredMemory::of_job);
+        let at = b.memory[0].at as u64;
+        let done = std::sync::atomic::AtomicBool::new(false);
+        // In each line a word of which the other side has one byte, and one of which it has none.
+        let beside = |number: usize, word: usize| {
+            // SAFETY: a byte of the block, which both threads use by atomic accesses only.
+            unsafe { AtomicU8::from_ptr((at as usize + LINE as usize * number + 8 * word + 1) as *mut u8) }
+        };
+        let last = std::thread::scope(|s| {
+            let writer = s.spawn(|| {
+                let mut value = 0u8;
+                while !done.load(Ordering::Relaxed) {
+                    value = value.wrapping_add(1);
+                    (0..LINES).for_each(|n| [0, 1].iter().for_each(|word| beside(n, *word).store(value, Ordering::Relaxed)));
+                }
+                value
+            });
+            for round in 0..200u64 {
+                let lines: Vec<Line> = (0..LINES as u64).map(|n| [at + LINE * n, 1, round, 0, 0, 0, 0, 0, 0, 0]).collect();
+                assert!(b.mirrored.take_over(bytes_of(&lines), |_| 0));
+            }
+            done.store(true, Ordering::Relaxed);
+            writer.join().unwrap()
+        });
+        assert!((0..LINES).all(|n| [0, 1].iter().all(|word| beside(n, *word).load(Ordering::Relaxed) == last)));
+        assert!((0..LINES).all(|n| b.bytes(0)[LINE as usize * n] == 199));
+    }
+
     /// As a place sends changes of a block that it keeps in host memory: runs backwards, what is alone last.
     #[test]
     fn lines_in_the_order_of_other_memory_are_all_taken_over() {

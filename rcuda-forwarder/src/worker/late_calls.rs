@@ -48,6 +48,8 @@ pub(super) struct LateCalls {
     ends: AtomicUsize,
     /// Total number of calls queued so far.
     count: AtomicU64,
+    /// Total number of calls applied so far.
+    applied: AtomicU64,
 }
 
 impl LateCalls {
@@ -62,6 +64,7 @@ impl LateCalls {
             left: AtomicUsize::new(0),
             ends: AtomicUsize::new(0),
             count: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
         }
     }
 
@@ -97,7 +100,7 @@ impl LateCalls {
 
     /// Waits until so many calls have been applied in all.
     pub(super) fn wait_for(&self, count: u64) {
-        let done = || self.count().saturating_sub(self.left() as u64) >= count;
+        let done = || self.applied.load(Ordering::Acquire) >= count;
         if !done() && !spin_until(done) {
             while !done() {
                 std::thread::sleep(POLL_INTERVAL);
@@ -151,6 +154,7 @@ impl LateCalls {
             if let Err(why) = apply(head, &body, after) {
                 return why;
             }
+            self.applied.fetch_add(1, Ordering::Release);
             self.waiting.fetch_sub(cost(&body), Ordering::Relaxed);
             self.ends.fetch_sub(usize::from(ends_memory(head.id)), Ordering::AcqRel);
             self.left.fetch_sub(1, Ordering::AcqRel);

@@ -22,6 +22,30 @@ static const char *const NUMBER = ".version 7.0\n.target sm_75\n.address_size 64
                                   "  ld.param.u64 %to, [to];\n  mov.u32 %t, %tid.x;\n  mul.wide.u32 %i, %t, 4;\n  add.u64 %to, %to, %i;\n"
                                   "  ld.global.u32 %v, [%to];\n  add.u32 %v, %v, %t;\n  st.global.u32 [%to], %v;\n  ret;\n}\n";
 
+// Each of these needs more local memory than the one before, and the driver waits for the GPU before it provides that.
+template <int N> __global__ void deep(uint32_t *words, uint32_t key) {
+    uint32_t local[N];
+    for (int i = 0; i < N; i++) local[i] = key + i * (words[i % 64] | 1);
+    uint32_t sum = 0;
+    for (int i = 0; i < N; i++) sum += local[local[i] % N];
+    words[64 + threadIdx.x] = sum;
+}
+
+template <int N> static uint32_t deep_here(const uint32_t *words, uint32_t key) {
+    static uint32_t local[N];
+    for (int i = 0; i < N; i++) local[i] = key + i * (words[i % 64] | 1);
+    uint32_t sum = 0;
+    for (int i = 0; i < N; i++) sum += local[local[i] % N];
+    return sum;
+}
+
+template <int N> static void run_deep(uint32_t *words, std::vector<uint32_t> &want, uint32_t key, cudaStream_t stream) {
+    deep<N><<<1, 32, 0, stream>>>(words, key);
+    CHECK_LAUNCH();
+    const uint32_t sum = deep_here<N>(want.data(), key);
+    for (int i = 0; i < 32; i++) want[64 + i] = sum;
+}
+
 struct Change {
     uint32_t *words, key;
 };
@@ -55,11 +79,15 @@ int main(int argc, char **argv) {
         CHECK(cudaMemcpyAsync(device, pinned, COPIED * 4, cudaMemcpyHostToDevice, up));
         CUmodule module;
         CUfunction number;
+        if (round == 9) run_deep<8192>(words, want, key, up);
         DRIVER(cuModuleLoadData, &module, NUMBER);
         DRIVER(cuModuleGetFunction, &number, module, "number");
         void *params[] = {&words};
         DRIVER(cuLaunchKernel, number, 1, 1, 1, 256, 1, 1, 0, up, params, nullptr);
         for (int i = 0; i < 256; i++) want[i] += i;
+        if (round == 3) run_deep<512>(words, want, key, up);
+        if (round == 5) run_deep<1024>(words, want, key, up);
+        if (round == 7) run_deep<4096>(words, want, key, up);
         add<<<(WORDS + 127) / 128, 128, 0, up>>>(words, WORDS, key);
         CHECK_LAUNCH();
         for (uint32_t &word : want) word += key;
