@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 pub use changes::joined;
 use changes::{Change, in_order, newest, only_the_same, restless, take_words};
 pub(crate) use compare::differing_lines;
-use compare::{PIECE, bits, changes_in, compare, spread, threads, word};
+use compare::{PIECE, bits, compare, found_in, spread, threads, word};
 pub use exclusive::Touched;
 pub(crate) use line::LINE;
 pub use line::Line;
@@ -279,7 +279,7 @@ impl MirroredMemory {
         }
         // In the job's process a single thread is used for this, so that the program finds no additional load.
         let threads = if self.noted { 1 } else { threads() };
-        found.append(&mut changes_in(whole, active, threads));
+        found.extend(found_in(whole, active, threads, |line, was| Change { line, was }).into_iter().flatten());
         // Also those that were not reported as written: they may have been since the report.
         for page in active {
             self.compare_page(*page, &mut found);

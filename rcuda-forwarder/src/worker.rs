@@ -40,7 +40,7 @@ use cuda_api::wire::Wire;
 use ending::{abandon, leave};
 use executor::host_mirror::{LINE_BYTES, MESSAGE_LINES};
 use faults::Point;
-use late_calls::{LateCalls, POLL_INTERVAL};
+use late_calls::{LateCalls, POLL_INTERVAL, may_wait_for_gpu};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -92,17 +92,6 @@ const MESSAGES: u64 = 16 << 20;
 const HELPER_QUEUE: u64 = 512 << 20;
 /// How long a call is held up for that if none is applied: the bytes that the others wait for may depend on what comes behind it.
 const HELPER_QUEUE_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// Whether the driver may wait for the GPU before it returns from a call: it does when code is loaded, for more local memory too, or ends, and when arrays
-/// end. (The job has waited itself before other memory ends.)
-fn may_wait_for_gpu(call: u16) -> bool {
-    use cuda_api::calls::Call;
-    use cuda_api::calls::module::{cuLibraryUnload, cuModuleUnload};
-    use ops::id;
-    let loads = [id::IMAGE_LOAD, id::LINK, id::BATCH, id::FUNCTION_INFO, id::LOCAL_GROW, id::HEAP_MAKE];
-    let ends = [id::CONTEXT_RESET, id::ARRAY_END, id::TILE_POOL_END, cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID];
-    loads.contains(&call) || ends.contains(&call)
-}
 
 /// Why a worker ends prematurely.
 #[derive(Debug, thiserror::Error)]
@@ -523,8 +512,7 @@ impl<P: Place> Worker<P> {
         if head.id != GOODBYE {
             self.counting.stays();
         }
-        // (The end of memory waits for the streams itself.)
-        // Another block may come to its address at once.
+        // The job has waited for the streams. Another block may come to its address at once, so messages before it are applied first.
         if head.id == ops::id::HOST_UNPIN {
             self.messages.wait_for(self.messages.count());
             if self.place.end_block(body) {

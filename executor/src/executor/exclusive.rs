@@ -64,7 +64,7 @@ impl Executor {
         if lock(&self.pinned.parts).len() >= MAX_PINNED_BLOCKS {
             return Err(code::ERROR_OUT_OF_MEMORY);
         }
-        // Held until it is in all lists: whoever takes all blocks from the GPU meanwhile would end its memory and leave it in these.
+        // Held until it is in all lists: a thread that takes all blocks from the GPU meanwhile would free its memory and leave it in the lists.
         let mut blocks = lock(&self.pinned.gpu_blocks);
         let added = !self.overlaps_part(address, slot) && self.add_on_gpu(life, &mut blocks, (address, bytes), slot).is_ok();
         if added {
@@ -187,7 +187,7 @@ impl Executor {
         let on_gpu = |part: &Part| part.from == From::OnGpu;
         let parts: Vec<(u64, Part)> =
             lock(&self.pinned.parts).iter().filter(|(_, part)| on_gpu(part)).map(|(at, part)| (*at, *part)).collect();
-        // All memory is held and all blocks are read before one ends: afterwards there is no way back.
+        // All memory is held and all blocks are read before the first one ends, which cannot be undone.
         for (at, part) in parts {
             match self.hold_pinned(part.bytes.next_multiple_of(PAGE)).map(|held| (held, of_gpu.contents(at))) {
                 Ok((held, Ok(contents))) => taken.push(Taken { at, part, contents, held }),

@@ -1,6 +1,5 @@
 //! Comparing memory with its shadow copy.
 
-use super::changes::Change;
 use super::line::{LINE, Line, WORDS};
 use crate::share::with_signals_blocked;
 use cuda_api::address_map::PAGE;
@@ -74,48 +73,36 @@ pub(super) fn in_threads<T: Send, R: Send>(items: Vec<T>, threads: usize, work: 
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The changes in pieces of at most [`PIECE`] bytes, with several threads if there is much to compare; `active` pages are skipped.
-pub(super) fn changes_in(pieces: Vec<Piece<'_>>, active: &BTreeSet<u64>, threads: usize) -> Vec<Change> {
-    let each = |(start, ours): Piece<'_>| {
+/// What `keep` makes of each changed line in these pieces of at most [`PIECE`] bytes, by address: a list for each piece. Several threads compare
+/// if there is much to compare; `active` pages are skipped.
+pub(super) fn found_in<T: Send>(
+    pieces: Vec<Piece<'_>>,
+    active: &BTreeSet<u64>,
+    threads: usize,
+    keep: impl Fn(Line, [u64; WORDS]) -> T + Sync,
+) -> Vec<Vec<T>> {
+    // Starting a thread takes about as long as comparing a quarter of a piece.
+    let bytes: usize = pieces.iter().map(|(_, ours)| size_of_val(*ours)).sum();
+    in_threads(pieces, threads.min(bytes / PIECE), |(start, ours)| {
         let mut found = Vec::new();
         let pages = (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8));
         for (page, ours) in pages.filter(|(page, _)| active.is_empty() || !active.contains(page)) {
-            compare(page, ours, |line, was| found.push(Change { line, was }));
+            compare(page, ours, |line, was| found.push(keep(line, was)));
         }
         found
-    };
-    let threads = threads_for(&pieces, threads);
-    in_threads(pieces, threads, each).concat()
-}
-
-/// The changed lines in each of these pieces, by address.
-pub(super) fn lines_in(pieces: Vec<Piece<'_>>, threads: usize) -> Vec<Vec<Line>> {
-    let each = |(start, ours): Piece<'_>| {
-        let mut found = Vec::new();
-        for (page, ours) in (start..).step_by(PAGE as usize).zip(ours.chunks_exact_mut(PAGE as usize / 8)) {
-            compare(page, ours, |line, _| found.push(line));
-        }
-        found
-    };
-    let threads = threads_for(&pieces, threads);
-    in_threads(pieces, threads, each)
+    })
 }
 
 /// The lines of the memory at an address in which two copies of it differ, by address and in lists; `was` becomes the same as `now`. Both are
-/// whole pages, and nobody else writes to them.
+/// whole pages, and no other thread writes to them.
 pub(crate) fn differing_lines(address: u64, now: &[u8], was: &mut [u64]) -> Vec<Vec<Line>> {
     let start = now.as_ptr() as u64;
     assert!(start.is_multiple_of(PAGE) && now.len() == size_of_val(was) && now.len().is_multiple_of(PAGE as usize));
-    let mut lists = lines_in((start..).step_by(PIECE).zip(was.chunks_mut(PIECE / 8)).collect(), threads());
+    let pieces = (start..).step_by(PIECE).zip(was.chunks_mut(PIECE / 8)).collect();
+    let mut lists = found_in(pieces, &BTreeSet::new(), threads(), |line, _| line);
     lists.retain(|lines| !lines.is_empty());
     lists.iter_mut().flatten().for_each(|line| line[0] = line[0] - start + address);
     lists
-}
-
-/// Number of threads that are worth it: starting one takes about as long as comparing a quarter of a piece.
-fn threads_for(pieces: &[Piece<'_>], most: usize) -> usize {
-    let bytes: usize = pieces.iter().map(|(_, ours)| size_of_val(*ours)).sum();
-    most.min(bytes / PIECE)
 }
 
 /// Calls `found` with each line of a page that differs from the shadow copy, and with what the copy had; it becomes the same.

@@ -2,16 +2,16 @@
 //! order of its changes among themselves nor a common moment matters: it is compared once, in parts, each of which is sent before
 //! the next one is compared. Other memory that may announce these changes is sent behind them.
 
-use super::compare::{PIECE, in_threads, lines_in, spread};
+use super::compare::{PIECE, found_in, in_threads, spread};
 use super::line::{LINE, Line, WORDS, of_word};
 use super::{LINE_BYTES, MirroredMemory, word_of_line};
 use cuda_api::address_map::PAGE;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Maximum number of threads with which a job compares or changes such memory. The program, which mostly waits for that, has the other
-/// processors.
+/// Maximum number of threads with which a job compares or changes such memory: the program mostly waits for that.
 const THREADS: usize = 4;
 /// Minimum number of lines that are worth a thread.
 const SHARE: usize = 2048;
@@ -86,8 +86,9 @@ impl MirroredMemory {
             // Behind the last block.
             touched.0.clear();
         }
-        Some(lines_in(pieces, THREADS))
+        Some(found_in(pieces, &BTreeSet::new(), THREADS, |line, _| line))
     }
+
     /// Applies many lines of one block, given by address, with several threads; `None` if they are not such lines.
     pub(super) fn take_over_exclusive(&mut self, lines: &[[u8; LINE_BYTES]], own: &(impl Fn(u64) -> u64 + Sync)) -> Option<()> {
         let at = |line: &[u8; LINE_BYTES]| word_of_line(line, 0);

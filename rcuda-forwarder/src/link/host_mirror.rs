@@ -104,8 +104,8 @@ fn waits(call: u16) -> bool {
 }
 
 impl Alike {
-    /// Mirrors memory of this process at the worker, as memory that the job uses exclusively or not. Returns whether the caller must start a thread that [keeps](Alike::keep) it
-    /// equal; [`Alike::not_started`] reports that it could not.
+    /// Mirrors memory of this process at the worker, as memory that the job uses exclusively or not. Returns whether the caller must start a
+    /// thread that [keeps](Alike::keep) it equal; [`Alike::not_started`] reports that it could not.
     ///
     /// # Safety
     /// The memory stays mapped, readable and writable until [`Alike::forget`] or [`Alike::forget_all`].

@@ -7,7 +7,7 @@ use cuda_api::ops::id;
 use executor::host_mirror::{PlaceChanges, bytes_of};
 use std::time::Duration;
 
-/// Maximum number of lines of one message: all of a MiB.
+/// Maximum number of lines of one message: 1 MiB of memory.
 const LINES: usize = 1 << 14;
 /// Interval between checks whether there is such memory.
 const NONE: Duration = Duration::from_millis(5);

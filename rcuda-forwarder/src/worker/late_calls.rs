@@ -129,8 +129,8 @@ impl LateCalls {
         true
     }
 
-    /// Applies calls with `apply`, in order, until it fails; it gets the number of those of the other queue that come before. Between two calls it calls `idle` with a function that returns whether there
-    /// is no next one yet. Then it spins before it sleeps: mostly a call or the GPU's progress comes sooner than a thread can be woken. It
+    /// Applies calls with `apply`, in order, until it fails; it gets the number of those of the other queue that come before. Between two calls it
+    /// calls `idle` with a function that returns whether there is no next one yet. Then it spins before it sleeps: mostly a call or the GPU's progress comes sooner than a thread can be woken. It
     /// yields meanwhile, because what it waits for is the reader, which may need this processor.
     pub(super) fn run<E>(
         &self,
@@ -160,6 +160,16 @@ impl LateCalls {
             self.left.fetch_sub(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Whether the driver may wait for the GPU before it returns from a call: it does when code is loaded, for more local memory too, or ends, and when arrays
+/// end. (The job has waited itself before other memory ends.)
+pub(super) fn may_wait_for_gpu(call: u16) -> bool {
+    use cuda_api::calls::Call;
+    use cuda_api::calls::module::{cuLibraryUnload, cuModuleUnload};
+    let loads = [id::IMAGE_LOAD, id::LINK, id::BATCH, id::FUNCTION_INFO, id::LOCAL_GROW, id::HEAP_MAKE];
+    let ends = [id::CONTEXT_RESET, id::ARRAY_END, id::TILE_POOL_END, cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID];
+    loads.contains(&call) || ends.contains(&call)
 }
 
 /// Whether a call ends pinned memory, or registers all of it anew.

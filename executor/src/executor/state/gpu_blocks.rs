@@ -374,7 +374,7 @@ impl GpuBlocks {
         let ranges = match self.differing() {
             Ok(Some(ranges)) => ranges,
             Err(rc) if code::is_sticky(rc) => return Err(rc),
-            // Also if there is no memory for the kernel: the job must not take what it has for what the GPU has.
+            // Also if there is no memory for the kernel: otherwise the job would use outdated bytes.
             Ok(None) | Err(_) => self.blocks.iter().map(|(at, block)| (*at, block.bytes)).collect(),
         };
         for (start, bytes) in ranges {
