@@ -18,6 +18,7 @@
 //! * [`driver`]: a loaded libcuda: a table of entry points, with gaps where a symbol is missing.
 //! * [`board`]: properties of a GPU that only NVML reports.
 //! * [`facts`]: all properties of a driver's GPUs.
+//! * [`mod@cancellation`]: no cancellation of the program's threads inside a call, for both libraries that a program loads.
 //! * [`mod@lock`]: locks that outlive a panic of their holder, for all crates.
 //! * [`mod@spin`]: waiting without sleeping, as long as that is cheaper.
 //! * [`flags`]: flags and keys of cuda.h.
@@ -35,6 +36,7 @@ pub mod arg;
 pub mod array;
 pub mod board;
 pub mod calls;
+pub mod cancellation;
 pub mod class;
 pub mod clock;
 pub mod code;

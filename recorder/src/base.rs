@@ -1,7 +1,6 @@
 //! What everything else uses: it knows nothing of the job.
 
 pub(crate) mod answers;
-pub(crate) mod cancellation;
 pub(crate) mod completion_cache;
 pub(crate) mod config;
 pub(crate) mod coverage;

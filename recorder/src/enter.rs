@@ -1,7 +1,6 @@
 //! The common path of every call: the gate, and the ways in which it reaches a place. [`crate::carry`] carries out rows.
 
 use crate::base::answers::Answers;
-use crate::base::cancellation::Uncancelled;
 use crate::base::encoding::encoded;
 use crate::base::log::{Watched, lock};
 use crate::base::output;
@@ -12,6 +11,7 @@ use crate::ledger::Keep;
 use crate::place::{Place, Waiting};
 use crate::thread::{Here, here};
 use cuda_api::arg::Edges;
+use cuda_api::cancellation::Uncancelled;
 use cuda_api::code::{self, Code};
 use cuda_api::few::Few;
 use cuda_api::ops;

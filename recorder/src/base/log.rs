@@ -3,8 +3,8 @@
 //!
 //! The program's output streams stay untouched: without `MRCUDA_LOG` only warnings are written, such as a lost place or a refused move.
 
-use crate::base::cancellation::Uncancelled;
 use crate::base::config;
+use cuda_api::cancellation::Uncancelled;
 use cuda_api::code::{self, Code};
 use diagnostics::{Enabled, Program};
 use std::cell::{Cell, RefCell};

@@ -2,6 +2,7 @@
 
 use crate::gpu::{context, process};
 use crate::result::Res;
+use cuda_api::cancellation::Uncancelled;
 use cuda_api::code;
 use cuda_api::precedence::Check;
 use cuda_api::sys::CUresult;
@@ -9,8 +10,10 @@ use cuda_model::error_precedence;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs the body of an exported function; a panic becomes `UNKNOWN`.
+/// Runs the body of an exported function; a panic becomes `UNKNOWN`. The thread is not cancelled inside: that would unwind through
+/// `catch_unwind`, which ends the process.
 pub(super) fn guard(body: impl FnOnce() -> Res) -> CUresult {
+    let _uncancelled = Uncancelled::begin();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => CUresult::CUDA_SUCCESS,
         Ok(Err(error)) => error,

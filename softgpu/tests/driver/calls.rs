@@ -227,6 +227,33 @@ fn the_newest_fitting_symbol_is_found() {
     assert_eq!(find("cuInit", 99000, 0).0, INVALID_VALUE);
 }
 
+unsafe extern "C" {
+    /// Part of POSIX; the crate `libc` lacks both for Linux.
+    fn pthread_cancel(thread: libc::pthread_t) -> i32;
+    fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+}
+
+/// `cuModuleLoad` opens a file, which is where a thread that has been cancelled ends.
+#[test]
+fn a_thread_is_not_cancelled_inside_a_call() {
+    const FILE_NOT_FOUND: u32 = 301;
+    /// `PTHREAD_CANCEL_DISABLE`.
+    const DISABLE: i32 = 1;
+    std::thread::spawn(|| {
+        let _context = Context::new();
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the thread is the calling one, which goes on: its cancellation takes effect at a cancellation point only.
+        assert_eq!(unsafe { pthread_cancel(libc::pthread_self()) }, 0);
+        let code = call!(cuModuleLoad(&mut module, c"/no such file".as_ptr()): fn(*mut CUmodule, *const i8));
+        let mut before = -1;
+        // SAFETY: `before` is writable.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        assert_eq!((code, before), (FILE_NOT_FOUND, 0), "the code, and that the thread can be cancelled again");
+    })
+    .join()
+    .unwrap();
+}
+
 #[test]
 fn a_forked_child_is_refused() {
     let _context = Context::new();

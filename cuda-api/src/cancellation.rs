@@ -1,4 +1,4 @@
-//! Cancellation of the program's threads (`pthread_cancel`), which must not take effect inside the recorder.
+//! Cancellation of the program's threads (`pthread_cancel`), which must not take effect inside a call.
 
 use std::ffi::c_int;
 
@@ -9,13 +9,15 @@ unsafe extern "C" {
 
 /// Disables cancellation (`pthread_cancel`) of the calling thread until dropped: cancellation unwinds the stack, which would abort the
 /// process in Rust code that catches panics, and would leave shared state inconsistent.
-pub(crate) struct Uncancelled {
+pub struct Uncancelled {
     before: c_int,
 }
 
 impl Uncancelled {
     #[inline]
-    pub(crate) fn begin() -> Uncancelled {
+    /// Disables it, until the value returned is dropped.
+    #[must_use]
+    pub fn begin() -> Uncancelled {
         /// `PTHREAD_CANCEL_DISABLE` of glibc and musl.
         const DISABLE: c_int = 1;
         let mut before = 0;
