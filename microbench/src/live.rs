@@ -99,12 +99,18 @@ pub(crate) fn live(args: &LiveArgs) -> Result<(), Error> {
 
     let start = Instant::now();
     let mut rounds = 0u64;
+    // From one round's end to the next one's, as a move delays it.
+    let (mut longest, mut last) = (Duration::ZERO, Instant::now());
     while !args.until.exists() {
         if start.elapsed() > Duration::from_secs(args.limit) {
             return Err(Error::Found(format!("{} did not appear within {} s", args.until.display(), args.limit)));
         }
         if blocks == 0 {
             std::thread::sleep(Duration::from_millis(1));
+            // A call that asks the place, so that there is something that a move can delay.
+            gpu.wait(stream)?;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
             continue;
         }
         // Some hundred launches between two looks at the file.
@@ -116,9 +122,12 @@ pub(crate) fn live(args: &LiveArgs) -> Result<(), Error> {
             let memory = regions[(rounds % changed) as usize];
             gpu.launch(touch, blocks, threads, stream, &[memory, words, stride])?;
             gpu.record(event, stream)?;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
             rounds += 1;
         }
     }
+    let longest_ms = longest.as_secs_f64() * 1000.0;
     let wrong = gpu.allocate(8)?;
     gpu.write(wrong, &[0; 8])?;
     for (number, memory) in (0u64..).zip(&regions) {
@@ -131,7 +140,7 @@ pub(crate) fn live(args: &LiveArgs) -> Result<(), Error> {
     let mut count = [0; 8];
     gpu.read(&mut count, wrong)?;
     let wrong = u64::from_le_bytes(count);
-    println!("{}", json!({"measures": "live", "mib": args.mib, "rounds": rounds, "wrong_words": wrong}));
+    println!("{}", json!({"measures": "live", "mib": args.mib, "rounds": rounds, "longest_ms": longest_ms, "wrong_words": wrong}));
     if wrong == 0 { Ok(()) } else { Err(Error::Found(format!("{wrong} of {} words are wrong", args.mib << 17))) }
 }
 

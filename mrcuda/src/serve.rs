@@ -159,7 +159,9 @@ enum Sandboxed {
 /// Bytes, as people write them.
 fn size(text: &str) -> Result<u64, ValueError> {
     let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
-    let (digits, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
+    let number = text.strip_suffix("iB").unwrap_or(text);
+    let unit = units.iter().find_map(|(unit, shift)| Some((number.strip_suffix(unit)?, *shift)));
+    let (digits, shift) = unit.unwrap_or((text, 0));
     let bytes = digits.parse::<u64>().ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(1 << shift));
     bytes.ok_or(ValueError::Bytes)
 }
@@ -286,8 +288,8 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        assert_eq!((size("1"), size("3K"), size("2G")), (Ok(1), Ok(3 << 10), Ok(2 << 30)));
-        for bad in ["", "0", "G", "-1", "1.5G", "1 G", "99999999T"] {
+        assert_eq!((size("1"), size("3K"), size("2G"), size("5MiB")), (Ok(1), Ok(3 << 10), Ok(2 << 30), Ok(5 << 20)));
+        for bad in ["", "0", "G", "iB", "1iB", "3GB", "-1", "1.5G", "1 G", "99999999T"] {
             assert!(size(bad).is_err(), "{bad}");
         }
     }

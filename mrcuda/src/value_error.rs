@@ -20,7 +20,7 @@ pub(crate) enum ValueError {
     #[error("it must be a process id, a number from 1 on (mrcuda ps lists the jobs)")]
     Pid,
     /// It is not a number of bytes.
-    #[error("it must be a number of bytes, or one with K, M, G or T")]
+    #[error("it must be a number of bytes, or one with K, M, G or T (3G or 3GiB)")]
     Bytes,
     /// It is not a GPU of a job.
     #[error("it must be a GPU's number (0 to {}) or `all`", DEVICES - 1)]

@@ -72,6 +72,10 @@ pub(crate) fn soak(args: &SoakArgs) -> Result<(), Error> {
     let subjects = subjects(&args.program)?;
     let hardware = if args.hardware { Hardware::Real } else { Hardware::Soft };
     let directory = install.target.join("soak");
+    // Its runs would be written over each other's.
+    std::fs::create_dir_all(&directory)?;
+    let in_use = std::fs::File::create(directory.join("lock"))?;
+    in_use.try_lock().map_err(|e| Error::Found(format!("another soak uses {}: {e}", directory.display())))?;
     // On a GPU the pace says how long a run takes, wherever it is.
     let stoppable = args.moves_at_least.is_some();
     let references =

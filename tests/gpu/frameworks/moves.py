@@ -1,7 +1,7 @@
 """Runs training programs under mrcuda, moves each at random steps, and compares their output with a native run's.
 
     moves.py --mrcuda PATH [--modes eager,graph,...|others] [--transports tcp,shm,local,helper] [--runs N] [--steps N] [--moves N] [--seed N]
-             [--pace MS] [--gpus N] [--at-once N] [--limit SECONDS] [--costs N]
+             [--pace MS] [--early] [--gpus N] [--at-once N] [--limit SECONDS] [--costs N]
 
 Two servers are started on this machine, each reached over TCP and over shared memory. A run starts at one of them and goes, at
 random steps, to the other or into the job's own process (with the transports local and helper it starts there), with --gpus to any of so many GPUs; it counts when its output is native's
@@ -14,6 +14,8 @@ A mode whose framework is not installed is left out.
 
 A step of these small models takes a millisecond or two, so that 200 of them are over before a move is: with --pace each step is
 followed by a rest, as a loader of data or a larger model would make it.
+
+With --early the moves are requested in a run's first second, from its first CUDA call on: while it loads code and allocates.
 """
 
 import argparse
@@ -134,6 +136,16 @@ class Run:
             time.sleep(0.001)
         return False
 
+    def is_job(self):
+        """Waits for the first CUDA call, with which the job can be moved; whether there was one before the end."""
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+        socket_file = os.path.join(f"{runtime}/mrcuda" if os.path.isdir(runtime) else f"/tmp/mrcuda-{os.getuid()}", str(self.job.pid))
+        while time.monotonic() < self.deadline and self.job.poll() is None:
+            if os.path.exists(socket_file):
+                return True
+            time.sleep(0.001)
+        return False
+
     def gap(self):
         """By how many milliseconds its longest step exceeds the median one."""
         return gap(open(self.err).read())
@@ -169,11 +181,19 @@ def one_run(args, servers, directory, mode, transport, number):
     places = [place for gpu in range(args.gpus) for place in servers.places(transport, gpu)]
     here = servers.places(transport, number % args.gpus)[0]
     run = Run(args, directory, f"{mode}-{transport}-{number}", mode, here)
-    for step in sorted(rng.randrange(10, max(args.steps * 3 // 4, 11)) for _ in range(args.moves)):
-        # A step is said in tens; the rest of the moment is chance.
-        if not run.reaches(step // 10 * 10):
-            break
-        time.sleep(rng.random() * 0.02)
+    if args.early:
+        moments = sorted(rng.random() for _ in range(args.moves)) if run.is_job() else []
+        since = time.monotonic()
+    else:
+        moments = sorted(rng.randrange(10, max(args.steps * 3 // 4, 11)) for _ in range(args.moves))
+    for moment in moments:
+        if args.early:
+            time.sleep(max(0.0, since + moment - time.monotonic()))
+        else:
+            # A step is said in tens; the rest of the moment is chance.
+            if not run.reaches(moment // 10 * 10):
+                break
+            time.sleep(rng.random() * 0.02)
         to = rng.choice([p for p in places + [f"local:{gpu}" for gpu in range(args.gpus)] if p != here])
         if run.migrate(to):
             here = to
@@ -271,6 +291,7 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--moves", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0, metavar="MS", help="rest so long after each step, so that moves get in")
+    parser.add_argument("--early", action="store_true", help="request the moves in the first second after the first CUDA call")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4)
