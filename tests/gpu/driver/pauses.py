@@ -46,7 +46,8 @@ class Build:
         self.servers, self.addresses = [], []
         for name, env in [("a", self.copying), ("b", self.copying), ("c", self.handing_over), ("d", self.handing_over)]:
             command = [mrcuda, "serve", "--allow-plain", "--listen", "127.0.0.1:0", "--unix", f"{self.directory}/{name}"]
-            server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+            log = open(f"{self.directory}/{name}.log", "w")
+            server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
             self.servers.append(server)
             self.addresses.append(next(word for word in server.stdout.readline().split() if word.startswith("127.0.0.1:")))
 
