@@ -9,7 +9,7 @@ over shared memory (`gpu`), and as between two machines (`tcp`). With `--gpus 1`
 same; `same` is a move between two places of the first GPU that hands the memory over. `checkpoint` is the driver's own: the job runs
 without mrcuda, and another process has the driver checkpoint and restore it (`cuCheckpointProcess…`) on the same GPU. The job checks every word
 at its end. A line has medians in milliseconds: the pause, its worst, the longest that the program itself saw between two of its steps in all
-moves, the pause's phases, and from the trace of its last round the time for hashing and copying at the target; the MiB that were copied in
+moves, the phases, of which `quiesce`, `delta` and `verify` are the pause, and from the trace of its last round the time for hashing and copying at the target; the MiB that were copied in
 the pause; the time of the whole move; the rate of the copy before the pause, its first round if pages change; and how the memory got there.
 After S seconds no load is begun any more. The exit status is 1 if a move failed or a word was wrong.
 """
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-PHASES = ["quiesce", "delta", "verify"]
+PHASES = ["prepare", "replay", "quiesce", "delta", "verify", "release"]
 LIMIT = 120
 
 
@@ -141,7 +141,7 @@ def main():
     program = os.path.abspath(args.job or os.path.join(os.path.dirname(args.mrcuda[0]), "microbench"))
     since, failed = time.monotonic(), False
     print(f"| build | way | GiB | allocations | dirty % | pause | worst | seen | {' | '.join(PHASES)} | hashing | copying | MiB | total | GB/s | by |")
-    print("|" + "---|" * 17)
+    print("|" + "---|" * 20)
     with tempfile.TemporaryDirectory(prefix="mrp-") as directory:
         builds = [Build(os.path.abspath(mrcuda), directory, number) for number, mrcuda in enumerate(args.mrcuda)]
         try:
