@@ -46,7 +46,7 @@ pub(crate) struct MigrateArgs {
     /// Report only whether the job could move and what the move would take, like mrcuda plan
     #[arg(long)]
     dry_run: bool,
-    /// Write a trace of the move and of the calls that waited for it to this file, which ui.perfetto.dev shows
+    /// Write a trace of the move and of the program's calls around it to this file, which ui.perfetto.dev shows
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", conflicts_with = "no_wait")]
     trace: Option<PathBuf>,
     #[command(flatten)]

@@ -9,6 +9,7 @@ pub(crate) mod log;
 pub(crate) mod output;
 pub(crate) mod spawn;
 pub(crate) mod sync;
+pub(crate) mod traced_calls;
 
 /// The job's name: that of the configuration, otherwise that of the script or program.
 pub(crate) fn job_name() -> &'static str {

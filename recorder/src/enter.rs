@@ -197,7 +197,7 @@ impl CallContext {
 
     /// As [`CallContext::inside`], by this door.
     pub(crate) fn inside_by(door: Door, job: &'static Job) -> Inside {
-        let pass = door(here(), "a call of mrcuda itself");
+        let pass = door(here(), gate::OWN_CALL);
         Inside { cx: CallContext::new(job, pass, false), _later: PutOff::begin() }
     }
 

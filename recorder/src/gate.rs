@@ -12,8 +12,8 @@
 //! A thread keeps its mark until its last destructors: those of its own thread-local objects and of pthread keys make calls, too.
 
 use crate::base::log::lock;
-use crate::base::sync::{AtomicBool, AtomicI32, AtomicU32, fence};
-use crate::thread::{Here, Noted, Slot};
+use crate::base::sync::{AtomicBool, AtomicI32, fence};
+use crate::thread::{After, Here, Slot};
 use cuda_api::lock::wait_timeout_while;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 mod held;
 
-pub(crate) use held::{Held, held_for};
+pub(crate) use held::{Held, Traced, held_for};
 
 /// The flag that a passing thread reads: 0 if it may continue at once.
 #[unsafe(link_section = "mrcuda_hot")]
@@ -37,6 +37,9 @@ const TRACED: i32 = 8;
 
 static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
+/// The name of calls that the program does not make. No trace has them.
+pub(crate) const OWN_CALL: &str = "a call of mrcuda itself";
+
 /// Claims a slot that no thread has.
 fn claim() -> &'static Slot {
     let mut slots = lock(&SLOTS);
@@ -45,7 +48,7 @@ fn claim() -> &'static Slot {
             return s;
         }
     }
-    let s: &'static Slot = Box::leak(Box::new(Slot { inside: AtomicU32::new(0), taken: AtomicBool::new(true) }));
+    let s: &'static Slot = Box::leak(Box::new(Slot { taken: AtomicBool::new(true), ..Slot::default() }));
     slots.push(s);
     s
 }
@@ -107,7 +110,7 @@ impl Here {
     fn claim(&self) -> &'static Slot {
         let slot = claim();
         self.slot.set(Some(slot));
-        self.slot_for_one_call.set(!crate::thread::tidy_at_end());
+        self.after.set(self.after.get().with(After::RELEASE, !crate::thread::tidy_at_end()));
         slot
     }
 
@@ -117,38 +120,53 @@ impl Here {
         let slot = self.slot.get().unwrap_or_else(|| self.claim());
         slot.inside.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        STATE.load(Ordering::Acquire) != 0 && pass_slowly(slot, &self.call, call, beside)
+        STATE.load(Ordering::Acquire) != 0 && pass_slowly(self, slot, call, beside)
     }
 
+    /// `is_over`: the call is, and does not only wait.
     #[inline]
-    fn mark_outside(&self) {
+    fn mark_outside(&self, is_over: bool) {
         if let Some(slot) = self.slot.get() {
             slot.inside.store(0, Ordering::Release);
-            if self.slot_for_one_call.get() {
-                self.release_slot();
+            if self.after.get() != After::NOTHING {
+                self.go_outside(slot, is_over);
             }
+        }
+    }
+
+    #[cold]
+    fn go_outside(&self, slot: &Slot, is_over: bool) {
+        let after = self.after.get();
+        if is_over && after.has(After::TRACE) {
+            self.after.set(after.with(After::TRACE, false));
+            held::note_call(slot, &self.call);
+        }
+        if after.has(After::RELEASE) {
+            self.release_slot();
         }
     }
 }
 
 /// Passes the gate with a memory fence, waiting while it is closed. Returns whether it was passed by the side door.
 #[cold]
-fn pass_slowly(slot: &Slot, noted: &Noted, call: Option<&'static str>, beside: bool) -> bool {
+fn pass_slowly(here: &Here, slot: &Slot, mut call: Option<&'static str>, beside: bool) -> bool {
     let is_open = |state: i32| state & CLOSED == 0 || beside && state & BESIDE != 0;
     let mut waited = None;
     loop {
         slot.inside.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let state = STATE.load(Ordering::Acquire);
-        if state & TRACED != 0 {
-            noted.note(call);
+        if state & TRACED != 0 && call.is_some() {
+            here.after.set(here.after.get().with(After::TRACE, call != Some(OWN_CALL)));
+            // It may come here again.
+            here.call.note(call.take());
         }
         if is_open(state) {
             return state & CLOSED != 0;
         }
         slot.inside.store(0, Ordering::Release);
         if state & TRACED != 0 && waited.is_none() {
-            waited = Some(held::Wait::begin(noted));
+            waited = Some(held::Wait::begin(&here.call));
         }
         loop {
             let state = STATE.load(Ordering::Acquire);
@@ -172,7 +190,7 @@ impl Pass {
     pub(crate) fn outside<T>(&self, wait: impl FnOnce() -> T) -> T {
         let outermost = self.here.depth.get() == 1;
         if outermost {
-            self.here.mark_outside();
+            self.here.mark_outside(false);
         }
         let result = wait();
         if outermost {
@@ -188,7 +206,7 @@ impl Drop for Pass {
         let depth = self.here.depth.get() - 1;
         self.here.depth.set(depth);
         if depth == 0 {
-            self.here.mark_outside();
+            self.here.mark_outside(true);
         }
     }
 }
@@ -200,22 +218,25 @@ pub(crate) struct Closed {
     _turn: Turn,
 }
 
-/// A trace of what waits at the gate. Without one, a call that passes the gate does nothing for it.
+/// A trace of the calls that pass the gate and that wait there. Without one, a call does nothing for it.
 #[derive(Debug)]
 pub(crate) struct Tracing(());
 
-/// Begins to note which calls wait at the gate. There is one trace at a time.
+/// Begins to note calls. There is one trace at a time.
 pub(crate) fn trace() -> Tracing {
-    held::begin_trace();
+    let slots = lock(&SLOTS).clone();
+    held::begin_trace(&slots);
     STATE.fetch_or(TRACED, Ordering::SeqCst);
     Tracing(())
 }
 
 impl Tracing {
-    /// The waits so far, and how many more there were than a trace can have. The gate is open.
-    pub(crate) fn end(self) -> (Vec<Held>, u64) {
+    /// What it has found. The gate is open, or the job is parked.
+    pub(crate) fn end(self) -> Traced {
+        held::await_calls();
         drop(self);
-        held::take()
+        // Not locked while the end waits for threads: a new one needs the list.
+        held::take(|| lock(&SLOTS).clone())
     }
 }
 
@@ -223,6 +244,11 @@ impl Drop for Tracing {
     fn drop(&mut self) {
         STATE.fetch_and(!TRACED, Ordering::SeqCst);
     }
+}
+
+/// Calls that end from now on come after the commit of the move that is traced.
+pub(crate) fn trace_commit() {
+    held::commit();
 }
 
 /// Why the gate was not closed.

@@ -342,7 +342,10 @@ impl Task {
         self.check()?;
         registry.change(&self.id, Some(EventKind::Committed), |it| it.state = MoveState::Committed);
         drop(registry);
-        self.tracer.iter().for_each(|tracer| tracer.moment(Track::Whole, "commit"));
+        self.tracer.iter().for_each(|tracer| {
+            tracer.moment(Track::Whole, "commit");
+            gate::trace_commit();
+        });
         Ok(())
     }
 

@@ -4,12 +4,14 @@
 
 use crate::base::log::lock;
 use crate::base::sync::{AtomicBool, AtomicU32};
+use crate::base::traced_calls::Calls;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 /// State of the calling thread that each call needs, in one thread-local because the lookup is most of the cost of a cheap call. It is
 /// never dropped, so calls in the destructors of thread-local objects and of pthread keys find it, too.
@@ -19,8 +21,8 @@ pub(crate) struct Here {
     pub(crate) depth: Cell<u32>,
     /// Its mark at the gate, once it has passed.
     pub(crate) slot: Cell<Option<&'static Slot>>,
-    /// Whether the mark is released after each call, since it would not be released later.
-    pub(crate) slot_for_one_call: Cell<bool>,
+    /// What it has to do when it is outside the gate again, besides taking its mark away; mostly nothing, so it is tested as one.
+    pub(crate) after: Cell<After>,
     /// Whether the thread releases its resources when it ends.
     tidies: Cell<bool>,
     /// Whether it has done so.
@@ -37,10 +39,32 @@ pub(crate) struct Here {
     pub(crate) call: Noted,
 }
 
-/// The name of the call that a thread makes, noted while a move is traced.
+/// What is to be done after a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct After(u8);
+
+impl After {
+    pub(crate) const NOTHING: After = After(0);
+    /// The mark is released, since it would not be released later.
+    pub(crate) const RELEASE: After = After(1);
+    /// The call is added to a trace, once it is over.
+    pub(crate) const TRACE: After = After(2);
+
+    pub(crate) fn has(self, what: After) -> bool {
+        self.0 & what.0 != 0
+    }
+
+    /// The same with or without this.
+    pub(crate) fn with(self, what: After, wanted: bool) -> After {
+        After(if wanted { self.0 | what.0 } else { self.0 & !what.0 })
+    }
+}
+
+/// The call that a thread makes, noted while a move is traced.
 #[derive(Debug)]
 pub(crate) struct Noted {
     call: Cell<&'static str>,
+    since: Cell<Option<Instant>>,
     /// The number of the trace during which it was noted.
     trace: Cell<u64>,
 }
@@ -53,8 +77,14 @@ impl Noted {
     pub(crate) fn note(&self, call: Option<&'static str>) {
         if let Some(call) = call {
             self.call.set(call);
+            self.since.set(Some(Instant::now()));
             self.trace.set(TRACES.load(Ordering::Relaxed));
         }
+    }
+
+    /// When the call began, if it has begun during the current trace.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.call().and_then(|_| self.since.get())
     }
 
     /// The call, if it has begun during the current trace.
@@ -166,14 +196,14 @@ thread_local! {
         Here {
             depth: Cell::new(0),
             slot: Cell::new(None),
-            slot_for_one_call: Cell::new(false),
+            after: Cell::new(After::NOTHING),
             tidies: Cell::new(false),
             is_tidied: Cell::new(false),
             in_host_function: Cell::new(false),
             context: Cell::new(0),
             puts_off: Cell::new(0),
             used: Cell::new(Used { version: 0, start: 0, bytes: 0 }),
-            call: Noted { call: Cell::new(""), trace: Cell::new(0) },
+            call: Noted { call: Cell::new(""), since: Cell::new(None), trace: Cell::new(0) },
         }
     };
     static OWN: ManuallyDrop<RefCell<Own>> =
@@ -194,7 +224,7 @@ pub(crate) fn here() -> &'static Here {
 pub(crate) fn pretend(has_ended: bool) {
     let here = here();
     here.slot.set(None);
-    here.slot_for_one_call.set(false);
+    here.after.set(After::NOTHING);
     here.tidies.set(!has_ended);
     here.is_tidied.set(has_ended);
 }
@@ -211,10 +241,11 @@ pub(crate) fn change<T>(f: impl FnOnce(&mut Own) -> T) -> T {
     OWN.with(|own| f(&mut own.borrow_mut()))
 }
 
-/// The mark of a thread, alone in its cache lines because the thread writes to it twice in each call.
+/// The mark of a thread, alone in its cache lines because the thread writes to it twice in each call; and what a trace has of its calls.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Slot {
     pub(crate) inside: AtomicU32,
     pub(crate) taken: AtomicBool,
+    pub(crate) calls: Mutex<Calls>,
 }

@@ -63,6 +63,13 @@ impl Server {
         Server::launch(scene, name, &scene.install.file("mrcuda"), (self.address, self.socket.clone()), &["--take-over"], &env)
     }
 
+    /// Ends it, and starts another one at the same addresses.
+    pub fn restart(&mut self, scene: &Scene, name: &str) {
+        self.stop();
+        let at = (self.address, self.socket.clone());
+        *self = Server::launch(scene, name, &scene.install.file("mrcuda"), at, &[], &[]);
+    }
+
     /// Whether its process has ended by itself, within a time; and how.
     pub fn wait_ended(&mut self, limit: Duration) -> Option<ExitStatus> {
         wait_for(limit, || self.child.try_wait().ok().flatten())

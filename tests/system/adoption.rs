@@ -1,15 +1,22 @@
 //! Between places of one GPU memory is handed over: the target adopts it, and nothing of it is copied.
 
-use crate::{LIMIT, assert_identical, every_way, native_orbit, remote_orbit, wait_for_step};
+use crate::cancel::Holder;
+use crate::parking::figures;
+use crate::{LIMIT, LONG, assert_identical, every_way, native_orbit, process, remote_orbit, wait_for_step};
+use faults::Point;
+use std::process::Command;
 use tests::kill::gpu_bytes;
 use tests::scene::wait_for;
-use tests::server::helpers;
+use tests::server::{helpers, signal};
 use tests::{Job, Report, Scene, Server};
 
 /// Arguments that let orbit work for as long as these moves take.
 const STEPS: [&str; 5] = ["--steps", "3000", "--pace", "2000", "--progress"];
 /// Orbit has more memory than this, and fewer bytes of variables.
 const MEMORY: u64 = 4 << 20;
+
+/// What a worker without a client may hold of a GPU.
+const WARM_BYTES: u64 = 1 << 20;
 
 /// Bytes that were handed over, and bytes that were copied.
 fn ways(report: &Report) -> (u64, u64) {
@@ -99,4 +106,83 @@ fn a_move_that_fails_leaves_the_memory_with_the_source() {
         assert!(report.0["bytes_adopted"].as_u64() >= Some(MEMORY), "{}", report.0);
     }
     assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_hundred_hand_overs_in_a_chain() {
+    let scene = Scene::new("chain");
+    let native = native_orbit(&scene, &LONG);
+    let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
+    let [one, two] = [servers[0].unix_place(0), servers[1].unix_place(0)];
+    // It works during most of the moves.
+    let steps = [&LONG[..], &["--pace", "8000"]].concat();
+    let mut job = remote_orbit(&scene, "moved", &one, &steps, &[]);
+    let (pid, own) = (job.pid(), held(job.pid(), &servers));
+    for (number, to) in [&*two, "local", "helper", &*one].into_iter().cycle().take(100).enumerate() {
+        let (adopted, copied) = ways(&job.migrate(to).unwrap());
+        assert!(adopted >= MEMORY && copied < MEMORY, "move {number} to {to}: {adopted} bytes adopted, {copied} copied");
+    }
+    let clean = wait_for(LIMIT, || (held(pid, &servers) <= own || !job.runs()).then(|| job.runs()));
+    assert_eq!(clean, Some(true), "{} bytes instead of {own} after the moves", held(pid, &servers));
+    assert_identical(&job.wait(LIMIT), &native);
+    // All of the GPU is free again.
+    let free = || helpers(pid).is_empty() && held(pid, &servers) <= 2 * WARM_BYTES;
+    assert!(wait_for(LIMIT, || free().then_some(())).is_some(), "{} bytes are left of the job", held(pid, &servers));
+}
+
+#[test]
+fn a_source_that_is_killed_after_the_commit_takes_nothing_with_it() {
+    let scene = Scene::new("orphaned");
+    let native = native_orbit(&scene, &STEPS);
+    let servers = [Server::start_beside(&scene, "one"), Server::start_beside(&scene, "two")];
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Committed);
+    let mut job = remote_orbit(&scene, "moved", &servers[0].unix_place(0), &STEPS, &[("MRCUDA_FAULT", &fault)]);
+    let worker = servers[0].worker_of(job.pid());
+    let kept = std::thread::scope(|scope| {
+        let moving = scope.spawn(|| ways(&job.migrate("helper").unwrap()));
+        // The gate is still closed, and the source has released nothing.
+        let (who, held) = holder.wait();
+        assert_eq!(who, job.pid());
+        assert!(gpu_bytes(worker) >= MEMORY);
+        signal(worker, libc::SIGKILL);
+        wait_for(LIMIT, || (gpu_bytes(worker) == 0).then_some(())).expect("the worker ends");
+        drop(held);
+        moving.join().unwrap()
+    });
+    assert!(kept.0 >= MEMORY && kept.1 < MEMORY, "{kept:?}");
+    // What was handed over is handed over again.
+    for (number, to) in [(1, servers[1].unix_place(0)), (2, "local".into()), (3, servers[0].unix_place(0))] {
+        wait_for_step(&mut job, 100 * number);
+        let (adopted, copied) = ways(&job.migrate(&to).unwrap());
+        assert!(adopted >= MEMORY && copied < MEMORY, "to {to}: {adopted} bytes adopted, {copied} copied");
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_program_with_few_descriptors_adopts_all_of_its_memory() {
+    let scene = Scene::new("few");
+    let program = process::build(&scene, "parked");
+    let end = scene.path.join("end");
+    let run = scene.mrcuda();
+    let mut command = Command::new("sh");
+    scene.dress(&mut command);
+    // As many chunks as would need half of the descriptors that it may have, and a GPU that has no room for half of them twice.
+    command.args(["-c", r#"ulimit -Sn 100 && exec "$@""#, "sh"]).arg(run.get_program());
+    command.args(["run", "--driver", "soft", "--server", "helper", "--"]).arg(program).arg(&end).arg("96");
+    command.env("SOFTGPU_MEMORY", (104 << 20).to_string());
+    let mut job = Job::spawn(&scene, "job", command);
+    job.wait_ready(LIMIT).unwrap();
+    wait_for(LIMIT, || figures(&job).filter(|(_, worked)| *worked > 5)).expect("it works");
+    for to in ["local", "helper", "local"] {
+        let (adopted, copied) = ways(&job.migrate(to).unwrap());
+        assert!(adopted >= 96 << 20 && copied < MEMORY, "to {to}: {adopted} bytes adopted, {copied} copied");
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", job.pid())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().nth(3), Some("100"), "{files}");
+    std::fs::write(&end, "").unwrap();
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout == "RESULT ok\n", "{outcome:?}");
 }

@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 use tests::scene::wait_for;
+use tests::server::signal;
 use tests::{Job, Linkage, Programs, Scene, Server};
 
 /// Slow enough on any machine to be still at work when the case is over.
@@ -299,6 +300,38 @@ fn when_one_of_two_targets_is_killed_before_the_commit() {
     assert_eq!((failed.state, failed.code), (MoveState::Failed, Some(ReasonCode::PlaceLost)), "{:?}", failed.reason);
     let at = client(&scene, &job).list(Some(LIMIT)).unwrap().devices.into_iter().map(|d| d.place);
     assert_eq!(at.collect::<Vec<_>>(), from);
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn calls_are_not_held_up_for_longer_than_promised() {
+    let scene = Scene::new("cancel-promise");
+    let native = native_orbit(&scene, &LONG);
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Delta);
+    let servers = [Server::start(&scene, "one"), Server::start(&scene, "two")];
+    let [from, to] = [servers[0].place(0), servers[1].place(0)];
+    let mut job = remote_orbit(&scene, "moved", &from, &LONG, &[("MRCUDA_FAULT", &fault)]);
+    let (report, worker) = std::thread::scope(|scope| {
+        let moving = scope.spawn(|| job.migrate_with(&to, &["--max-downtime", "700ms"]).unwrap());
+        let (_, held) = holder.wait();
+        // Without a limit the job would wait until the target counts as lost.
+        let worker = servers[1].worker_of(job.pid());
+        signal(worker, libc::SIGSTOP);
+        drop(held);
+        (moving.join().unwrap(), worker)
+    });
+    assert_eq!((report.ok(), report.code()), (false, "downtime-exceeded"), "{}", report.0);
+    let downtime = report.downtime_ms();
+    assert!((700.0..7000.0).contains(&downtime), "calls were held up for {downtime} ms");
+    assert_eq!(place(&scene, &job), from);
+    let steps = |line: &str| line.strip_prefix("step ")?.split(' ').next()?.parse::<u32>().ok();
+    let step = job.stderr().lines().filter_map(steps).next_back().unwrap_or(0);
+    wait_for_step(&mut job, step + 20);
+    // Nothing is left in the way of a move that keeps the promise.
+    signal(worker, libc::SIGCONT);
+    let report = job.migrate_with(&to, &["--max-downtime", "1min"]).unwrap();
+    assert!(report.ok(), "{}", report.reason());
     assert_identical(&job.wait(LIMIT), &native);
 }
 

@@ -96,6 +96,21 @@ fn start<'a>(scene: &'a Scene, name: &str, args: &[&str], at: &Server) -> (Job<'
 }
 
 #[test]
+fn code_for_one_architecture_goes_to_no_other() {
+    let scene = Scene::new("onearch");
+    let native = native_orbit(&scene, &STEPS);
+    let home = Server::start(&scene, "home");
+    let job = remote_orbit(&scene, "moved", &home.place(0), &[&STEPS[..], &["--arch", "sm_90a"]].concat(), &[]);
+    let next = Server::start_with(&scene, "next", &[], &[("SOFTGPU_CC", "10.0")]);
+    refused(&job, &next.place(0), "no-code", "10.0");
+    // Code for sm_90 would do, as that of the other tests does; and so does the same GPU.
+    let same = Server::start(&scene, "same");
+    let (_, made) = both(&job, &same.place(0), &[ALLOW]);
+    assert!(made.ok(), "{}", made.reason());
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
 fn cooperative_grids_must_be_resident() {
     let scene = Scene::new("resident");
     let home = Server::start(&scene, "home");

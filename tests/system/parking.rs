@@ -99,15 +99,37 @@ fn a_job_is_parked_in_a_private_file_and_goes_on_elsewhere_after_its_server_has_
     assert_identical(&job.wait(LIMIT), &native);
 }
 
+#[test]
+fn a_parked_job_goes_on_at_its_server_after_that_was_restarted() {
+    let scene = Scene::new("parkrestart");
+    let native = native_orbit(&scene, &LONG);
+    let mut server = Server::start(&scene, "one");
+    let place = server.place(0);
+    let mut job = remote_orbit(&scene, "parked", &place, &LONG, &[]);
+    let file = format!("file:{}", scene.path.join("park").display());
+    for (round, to) in [(1, &*file), (2, "memory")] {
+        wait_for_step(&mut job, 100 * round);
+        suspend(&job, &["--to", to]);
+        let pid = server.pid();
+        server.restart(&scene, "one");
+        assert_ne!(server.pid(), pid);
+        let before = step(&job);
+        resume(&job, &[]);
+        assert_eq!(text(&job, "place"), place);
+        wait_for_step(&mut job, before + 20);
+    }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
 /// How often the program has asked, and how many rounds its other thread has made.
-fn figures(job: &Job) -> Option<(u32, u32)> {
+pub(crate) fn figures(job: &Job) -> Option<(u32, u32)> {
     let stderr = job.stderr();
     let mut words = stderr.lines().rfind(|l| l.starts_with("asked "))?.split(' ');
     Some((words.nth(1)?.parse::<u32>().ok()?, words.nth(1)?.parse::<u32>().ok()?))
 }
 
 /// Starts the program that works and asks, until the file is there whose path is returned, and waits until it works.
-fn asking_job<'a>(scene: &'a Scene, server: &Server, args: &[&str]) -> (Job<'a>, PathBuf) {
+pub(crate) fn asking_job<'a>(scene: &'a Scene, server: &Server, args: &[&str]) -> (Job<'a>, PathBuf) {
     let program = process::build(scene, "parked");
     let end = scene.path.join("end");
     let until = end.display().to_string();

@@ -1,9 +1,11 @@
 //! What is shown and kept of moves: their history, traces, and progress on a terminal.
 
 use crate::cancel::Holder;
+use crate::parking::asking_job;
 use crate::{LIMIT, LONG, assert_identical, native_orbit, remote_orbit, wait_for_step};
 use faults::Point;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -115,8 +117,57 @@ fn named<'a>(trace: &'a Value, name: &str) -> Vec<&'a Value> {
     trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == name).collect()
 }
 
+/// When an event began and ended, in microseconds.
+fn interval(event: &Value) -> (f64, f64) {
+    let (at, took) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+    assert!(at >= 0.0 && took >= 0.0, "{event}");
+    (at, at + took)
+}
+
 #[test]
-fn a_trace_shows_phases_rounds_and_calls_that_waited() {
+fn a_trace_has_the_calls_of_each_thread_around_the_commit() {
+    let scene = Scene::new("tracecalls");
+    let server = Server::start(&scene, "one");
+    let (job, end) = asking_job(&scene, &server, &[]);
+    let file = scene.path.join("trace.json");
+    let file = file.to_str().unwrap();
+    // On a busy machine the program may not run at once when the move is over.
+    let mut places = ["local", "helper"].into_iter().cycle();
+    wait_for(LIMIT, || {
+        let report = job.migrate_with(places.next()?, &["--trace", file]).unwrap();
+        assert!(report.ok(), "{}", report.reason());
+        let trace: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let commit = named(&trace, "commit")[0]["ts"].as_f64().unwrap();
+        let all = trace["traceEvents"].as_array().unwrap();
+        let calls: Vec<_> = all.iter().filter(|event| event["pid"] == 2 && event["ph"] == "X").collect();
+        // Each thread has its track, on which whatever begins inside something ends inside it.
+        let threads: BTreeSet<u64> = calls.iter().map(|call| call["tid"].as_u64().unwrap()).collect();
+        for thread in threads {
+            let mut of_thread: Vec<_> = calls.iter().filter(|call| call["tid"] == thread).map(|call| interval(call)).collect();
+            of_thread.sort_by(|one, other| one.0.total_cmp(&other.0).then(other.1.total_cmp(&one.1)));
+            let mut open: Vec<f64> = Vec::new();
+            for (from, to) in of_thread {
+                open.retain(|end| *end > from);
+                assert!(open.iter().all(|end| to <= end + 1.0), "{from} to {to} on {thread} in {trace}");
+                open.push(to);
+            }
+        }
+        let around = |name: &str, is_main: bool| {
+            let calls = named(&trace, name);
+            let is_right = |call: &&Value| (call["tid"] == u64::from(job.pid())) == is_main;
+            assert!(calls.iter().all(is_right), "{name} in {trace}");
+            calls.iter().any(|call| interval(call).1 < commit) && calls.iter().any(|call| interval(call).0 > commit)
+        };
+        (around("cuDeviceGetAttribute", true) && around("cuMemsetD32_v2", false)).then_some(())
+    })
+    .expect("a trace with calls before and after the commit");
+    std::fs::write(&end, "").unwrap();
+    let outcome = job.wait(LIMIT);
+    assert!(outcome.ok() && outcome.stdout == "RESULT ok\n", "{outcome:?}");
+}
+
+#[test]
+fn a_trace_shows_phases_rounds_and_calls_that_were_held_up() {
     let scene = Scene::new("trace");
     let holder = Holder::new(&scene);
     let fault = holder.at(Point::Delta);
@@ -152,11 +203,25 @@ fn a_trace_shows_phases_rounds_and_calls_that_waited() {
     assert!(!named(&trace, "calls wait").is_empty() && named(&trace, "commit").len() == 1);
     // The program's thread waited while the move was held.
     let all = trace["traceEvents"].as_array().unwrap();
-    let waits: Vec<_> = all.iter().filter(|event| event["pid"] == 2 && event["ph"] == "X").collect();
+    let waits = named(&trace, "held up by the move");
     let longest = waits.iter().filter_map(|event| event["dur"].as_f64()).fold(0.0, f64::max);
     assert!(longest > 100_000.0 && longest < 1e3 * report.number(&["downtime_ms"]) + 100_000.0, "{waits:?}, {}", report.0);
-    assert!(waits.iter().any(|event| event["name"].as_str().unwrap().starts_with("cu")), "{waits:?}");
-    assert!(waits.iter().all(|event| event["tid"] == u64::from(job.pid())), "orbit has one thread: {waits:?}");
+    assert!(waits.iter().any(|event| event["args"]["call"].as_str().unwrap().starts_with("cu")), "{waits:?}");
+    let spans: Vec<_> = all.iter().filter(|event| event["pid"] == 2 && event["ph"] == "X").collect();
+    assert!(spans.iter().all(|event| event["tid"] == u64::from(job.pid())), "orbit has one thread: {spans:?}");
+    // What the move did while calls waited is in it; the machine may have been busy with something else in between.
+    let (blocked, blocked_until) = interval(named(&trace, "calls wait")[0]);
+    let is_part = |event: &&Value| {
+        event["pid"] == 1 && !["calls wait", "move traced"].contains(&event["name"].as_str().unwrap()) && event["ph"] == "X"
+    };
+    let mut parts: Vec<_> = all.iter().filter(is_part).map(interval).collect();
+    parts.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (mut covered, mut until) = (0.0, blocked);
+    for (from, to) in parts {
+        covered += (to.min(blocked_until) - from.max(until)).max(0.0);
+        until = until.max(to);
+    }
+    assert!(covered > 0.8 * (blocked_until - blocked), "{covered} us of {blocked} to {blocked_until} us in {trace}");
 
     // It can be had again, as long as the job runs.
     std::fs::remove_file(file).unwrap();

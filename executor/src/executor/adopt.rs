@@ -20,22 +20,43 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// Most chunks that are adopted, whatever the limit: forked children have to be kept from so many descriptors.
 const MAX_CHUNKS: usize = 12 << 10;
 
-/// How many chunks this process may adopt, and the lowest number of the descriptors that it keeps of them. It may be the program's process,
-/// which finds its own descriptors among low numbers.
-fn room() -> (usize, RawFd) {
+/// The limit of this process for the numbers of its descriptors.
+fn limit() -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct is writable.
-    let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    let limit = if rc == 0 { RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX) } else { 0 };
-    (MAX_CHUNKS.min(limit as usize / 4), limit / 2)
+    // SAFETY: the struct is writable. If it fails, the limit is zero, and nothing is adopted.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
+}
+
+/// How many chunks a process may adopt, and the lowest number of the descriptors that it keeps of them. It may be the program's process,
+/// which finds its own descriptors among low numbers: most room is above the limit in force, where the program opens none.
+fn room(limit: &libc::rlimit) -> (usize, RawFd) {
+    let number = |n: libc::rlim_t| RawFd::try_from(n).unwrap_or(RawFd::MAX);
+    let (now, most) = (number(limit.rlim_cur), number(limit.rlim_max));
+    let (chunks, lowest) = if most - now > now / 4 { (most - now, now) } else { (now / 4, now / 2) };
+    (MAX_CHUNKS.min(chunks as usize), lowest)
 }
 
 /// A descriptor with at least this number instead of another one.
 fn moved_to(lowest: RawFd, fd: &OwnedFd) -> Option<OwnedFd> {
     // SAFETY: `fd` is open.
-    let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    let duplicate = || unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+    let limit = limit();
+    let high = if lowest as libc::rlim_t >= limit.rlim_cur { with_limit(limit, duplicate) } else { duplicate() };
     // SAFETY: a new descriptor that nothing else owns.
     (high >= 0).then(|| unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+/// Runs `open` with as high a limit as the system allows. What is opened above the former limit stays open. The limit is raised only that
+/// long, since programs derive sizes from it, and since what they start inherits it.
+fn with_limit<T>(before: libc::rlimit, open: impl FnOnce() -> T) -> T {
+    let raised = libc::rlimit { rlim_cur: before.rlim_max, ..before };
+    // SAFETY: both structs are readable. If the first call fails, `open` finds no number.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+    let opened = open();
+    // SAFETY: as above. A limit can always be lowered.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) };
+    opened
 }
 
 impl Executor {
@@ -56,7 +77,7 @@ impl Executor {
             Ok(())
         })?;
         one.map_err(failed("importing memory of the source"))?;
-        Ok(shown.iter().take(room().0).map(|s| s.bytes).sum())
+        Ok(shown.iter().take(room(&limit()).0).map(|s| s.bytes).sum())
     }
 
     /// Imports the memory of chunks that a place of the same GPU [shows](Executor::show), as far as it is still there. Chunks that are
@@ -69,7 +90,7 @@ impl Executor {
         // Held during the requests: chunks are mapped before or after.
         let mut imported = lock(&self.views.to_adopt);
         self.give_up(std::mem::take(&mut *imported).into_values());
-        let (most, lowest) = room();
+        let (most, lowest) = room(&limit());
         let kept = lock(&self.chunks).values().filter(|c| c.descriptor.is_some()).count();
         let wanted = &shown[..shown.len().min(most.saturating_sub(kept))];
         if wanted.is_empty() {
@@ -130,5 +151,41 @@ impl Executor {
             Some(descriptor) => descriptor.fd.try_clone().map_err(|_| code::ERROR_OPERATING_SYSTEM),
             None => self.gpu.export(chunk.memory),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn limits(rlim_cur: u64, rlim_max: u64) -> libc::rlimit {
+        libc::rlimit { rlim_cur, rlim_max }
+    }
+
+    #[test]
+    fn descriptors_are_kept_above_the_limit_where_the_system_allows_more() {
+        assert_eq!(room(&limits(1024, 1 << 20)), (MAX_CHUNKS, 1024));
+        assert_eq!(room(&limits(1024, libc::RLIM_INFINITY)), (MAX_CHUNKS, 1024));
+        assert_eq!(room(&limits(1024, 4096)), (3072, 1024));
+        // A worker has raised its own.
+        assert_eq!(room(&limits(1 << 20, 1 << 20)), (MAX_CHUNKS, 1 << 19));
+        assert_eq!(room(&limits(1024, 1024)), (256, 512));
+        assert_eq!(room(&limits(libc::RLIM_INFINITY, libc::RLIM_INFINITY)).0, MAX_CHUNKS);
+        assert_eq!(room(&limits(0, 0)).0, 0);
+    }
+
+    #[test]
+    fn a_descriptor_above_the_limit_stays_open_and_the_limit_as_it_was() {
+        let most = limit().rlim_max;
+        let now = (most / 2).min(1 << 16);
+        let lower = limits(now, most);
+        // SAFETY: the struct is readable. The other tests of this process need less.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const lower) };
+        let lowest = RawFd::try_from(now).unwrap();
+        let fd = moved_to(lowest, &File::open("/proc/self/exe").unwrap().into()).expect("the system gives one");
+        assert!(fd.as_raw_fd() >= lowest);
+        assert!(File::from(fd).metadata().unwrap().len() > 0);
+        assert_eq!((limit().rlim_cur, limit().rlim_max), (now, most));
     }
 }

@@ -1,9 +1,10 @@
-//! What the closed gate holds up: for how long, and in a trace which calls.
+//! What the closed gate holds up: for how long, and in a trace which calls; and the other calls of a trace.
 
 use crate::base::log::lock;
-use crate::thread::Noted;
+use crate::base::traced_calls::{Call, Calls};
+use crate::thread::{Noted, Slot};
 use nix::unistd::gettid;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -89,17 +90,60 @@ impl Drop for Wait {
     }
 }
 
-/// Begins a trace. There is one at a time.
-pub(super) fn begin_trace() {
-    Noted::begin_trace();
-    *lock(&TRACE) = (Vec::new(), 0);
+/// Whether the traced move is committed.
+static IS_COMMITTED: AtomicBool = AtomicBool::new(false);
+/// How long the trace of a move that is committed goes on, so that it has calls that were made afterwards.
+const TRACE_AFTER: Duration = Duration::from_millis(20);
+
+/// Adds a call that has ended to the trace during which it began, if that is not over.
+pub(super) fn note_call(slot: &Slot, noted: &Noted) {
+    let Some((name, since)) = noted.call().zip(noted.since()) else { return };
+    let call = Call { thread: gettid().as_raw(), name, since, took: since.elapsed() };
+    // Held only by the end of the trace, or by the call that a signal handler of the program has interrupted.
+    if let Ok(mut calls) = slot.calls.try_lock() {
+        calls.add(call, IS_COMMITTED.load(Ordering::Relaxed));
+    }
 }
 
-/// The waits of the trace so far, and how many more there were than it can have. The gate is open, and no further call is noted.
-pub(super) fn take() -> (Vec<Held>, u64) {
+/// The traced move is committed.
+pub(super) fn commit() {
+    IS_COMMITTED.store(true, Ordering::Relaxed);
+}
+
+/// Begins a trace. There is one at a time.
+pub(super) fn begin_trace(slots: &[&'static Slot]) {
+    Noted::begin_trace();
+    IS_COMMITTED.store(false, Ordering::Relaxed);
+    *lock(&TRACE) = (Vec::new(), 0);
+    // Of a call that ended together with the last trace.
+    slots.iter().for_each(|slot| *lock(&slot.calls) = Calls::default());
+}
+
+/// Gives the program time for calls after a commit.
+pub(super) fn await_calls() {
+    if IS_COMMITTED.load(Ordering::Relaxed) {
+        std::thread::sleep(TRACE_AFTER);
+    }
+}
+
+/// The calls that a trace has.
+#[derive(Debug, Default)]
+pub(crate) struct Traced {
+    /// Those that waited at the gate, and how many more there were than it can have.
+    pub(crate) held: (Vec<Held>, u64),
+    /// Those that have ended, and how many more there were.
+    pub(crate) calls: (Vec<Call>, u64),
+}
+
+/// What the trace has so far. The gate is open, or the job is parked, and no further call is noted.
+pub(super) fn take(slots: impl FnOnce() -> Vec<&'static Slot>) -> Traced {
     let since = Instant::now();
     while WAITING.load(Ordering::Acquire) != 0 && since.elapsed() < TRACE_TIMEOUT {
         std::thread::sleep(Duration::from_millis(1));
     }
-    std::mem::take(&mut *lock(&TRACE))
+    // A call that ends later is of no trace.
+    Noted::begin_trace();
+    let mut calls = Vec::new();
+    let left_out = slots().iter().map(|slot| std::mem::take(&mut *lock(&slot.calls)).gather(&mut calls)).sum();
+    Traced { held: std::mem::take(&mut *lock(&TRACE)), calls: (calls, left_out) }
 }

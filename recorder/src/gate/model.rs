@@ -3,6 +3,7 @@
 
 use super::tests::ONE_AT_A_TIME;
 use super::*;
+use crate::base::sync::AtomicU32;
 use crate::thread::{here, pretend};
 use interleave::{Barrier, Body, bound, explore};
 use std::sync::Arc;

@@ -180,13 +180,22 @@ fn a_trace_has_the_calls_that_waited() {
     }
     std::thread::sleep(Duration::from_millis(5));
     drop(closed);
-    let (held, more) = tracing.end();
+    waits.join().unwrap();
+    trace_commit();
+    call("afterwards").join().unwrap();
+    call(OWN_CALL).join().unwrap();
+    let Traced { held: (held, more), calls } = tracing.end();
     let mut names: Vec<_> = held.iter().map(|held| held.call).collect();
     names.sort_unstable();
     assert_eq!((names, more), (vec![None, Some("waits")], 0), "{held:?}");
     assert!(held.iter().all(|held| held.took >= Duration::from_millis(5)), "{held:?}");
-    waits.join().unwrap();
     before.join().unwrap();
+    // One that had begun before it has no beginning in it.
+    let mut names: Vec<_> = calls.0.iter().map(|call| call.name).collect();
+    names.sort_unstable();
+    assert_eq!((names, calls.1), (vec!["afterwards", "passes", "waits"], 0), "{calls:?}");
+    let waited = calls.0.iter().find(|call| call.name == "waits").unwrap();
+    assert!(held.iter().any(|held| held.thread == waited.thread && held.took <= waited.took), "{calls:?}, {held:?}");
     // Without a trace nothing is noted.
     let closed = close(Duration::from_secs(60), || true).unwrap();
     let waits = call("not noted");
@@ -195,7 +204,8 @@ fn a_trace_has_the_calls_that_waited() {
     }
     drop(closed);
     waits.join().unwrap();
-    assert!(trace().end().0.is_empty());
+    let none = trace().end();
+    assert!(none.held.0.is_empty() && none.calls.0.is_empty(), "{none:?}");
     // Who waits to close the gate itself is held up by who has closed it, and by nobody else.
     let closed = close(Duration::from_secs(60), || true).unwrap();
     assert!(held_for().is_none());

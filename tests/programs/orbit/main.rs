@@ -3,7 +3,8 @@
 //! An ordinary CUDA program on the driver API, with its kernels as PTX: the demo moves it while it works. It keeps addresses
 //! in device memory, checks its result bit for bit against the host, and prints a digest of every allocation and variable.
 //!
-//! Usage: `orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports]`; `--progress` counts steps on stderr. Where the environment
+//! Usage: `orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports] [--reset] [--arch ARCH]`; `--progress` counts steps on stderr;
+//! `--arch sm_90a` makes its code one for this architecture. Where the environment
 //! variable `ORBIT_END` names a file, it ends after the next 500 steps once that file is there, and after its last step waits for the file, so that
 //! a test's moves find it however slow the machine is. What it then prints is a part of what `--reports` prints: the report after every
 //! 500 steps.
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const KERNELS: &str = include_str!("orbit.ptx");
+/// What they were compiled for.
+const COMPILED_FOR: &str = ".target sm_75\n";
 /// Steps that are queued at a time: a stream's events are reused after that many.
 const DEPTH: usize = 6;
 /// Steps between reports, and after which it may end early.
@@ -34,13 +37,15 @@ struct Options {
     reports: bool,
     /// Reset the GPU before anything else.
     reset: bool,
+    /// The target of the PTX, instead of what it was compiled for.
+    arch: Option<String>,
     /// It may end once this file is there.
     end: Option<PathBuf>,
 }
 
 fn main() {
     let Some(options) = options() else {
-        eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports] [--reset]");
+        eprintln!("usage: orbit [--steps N] [--pace MICROSECONDS] [--progress] [--reports] [--reset] [--arch ARCH]");
         std::process::exit(64);
     };
     let gpu = Gpu::open().unwrap_or_else(|e| fail(&e.to_string()));
@@ -70,7 +75,8 @@ fn fail(why: &str) -> ! {
 
 fn options() -> Option<Options> {
     let end = std::env::var_os("ORBIT_END").map(PathBuf::from);
-    let mut options = Options { steps: 1000, pace: Duration::ZERO, progress: false, reports: false, reset: false, end };
+    let mut options =
+        Options { steps: 1000, pace: Duration::ZERO, progress: false, reports: false, reset: false, arch: None, end };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -79,6 +85,7 @@ fn options() -> Option<Options> {
             "--progress" => options.progress = true,
             "--reports" => options.reports = true,
             "--reset" => options.reset = true,
+            "--arch" => options.arch = Some(args.next()?),
             _ => return None,
         }
     }
@@ -102,8 +109,9 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(gpu: &Gpu, world: &World) -> Result<Scene, CudaError> {
-        let module = gpu.load(KERNELS)?;
+    fn new(gpu: &Gpu, world: &World, arch: Option<&str>) -> Result<Scene, CudaError> {
+        let code = arch.map(|arch| KERNELS.replace(COMPILED_FOR, &format!(".target {arch}\n")));
+        let module = gpu.load(code.as_deref().unwrap_or(KERNELS))?;
         let pair = || -> Result<[Handle; 2], CudaError> { Ok([gpu.event()?, gpu.event()?]) };
         let window = || -> Result<[Handle; DEPTH], CudaError> {
             let mut events = [std::ptr::null_mut(); DEPTH];
@@ -204,7 +212,7 @@ impl Scene {
 /// Runs the whole program; answers whether the result is right.
 fn run(gpu: &Gpu, options: &Options) -> Result<bool, CudaError> {
     let mut world = World::new(options.steps);
-    let scene = Scene::new(gpu, &world)?;
+    let scene = Scene::new(gpu, &world, options.arch.as_deref())?;
     if options.progress {
         eprintln!("orbit: {} bodies on {}", host::BODIES, gpu.name()?);
     }

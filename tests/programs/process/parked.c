@@ -1,7 +1,8 @@
 // Two threads: one works without end and checks what it computes, the other asks for properties all the time. While the job is parked, the first
 // waits and the second gets its answers.
 //
-// Usage: parked END [MIB]: works until the file END exists; MIB more of the GPU's memory have contents that never change. Counts what both have done on stderr. Exit code: 0 right, 1 wrong, 2 a call failed.
+// Usage: parked END [MIB]: works until the file END exists; MIB more of the GPU's memory, an even number, have contents that never
+// change, in blocks that each have memory of their own. Counts what both have done on stderr. Exit code: 0 right, 1 wrong, 2 a call failed.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ static void check(const char *name, int code) {
 #define CUDA(name, ...) check(#name, find(cuda, #name)(__VA_ARGS__))
 #define NVML(name, ...) check(#name, find(nvml, #name)(__VA_ARGS__))
 
-enum { WORDS = 1 << 18 };
+enum { WORDS = 1 << 18, BLOCK = 1 << 19, MOST = 4096 };
 
 static void *work(void *unused) {
     static unsigned words[WORDS];
@@ -57,21 +58,20 @@ static void *work(void *unused) {
     return NULL;
 }
 
-// Bytes that cannot be compressed, or whether they are still there.
-static void rest(unsigned long long memory, size_t count, int is_there) {
-    unsigned *words = malloc(count * sizeof *words), *found = calloc(count, sizeof *words), state = 1;
-    for (size_t i = 0; i < count; i++) words[i] = state = state * 1664525u + 1013904223u;
+// Bytes of a block that cannot be compressed, or whether they are still there.
+static void rest(unsigned long long block, unsigned number, int is_there) {
+    static unsigned words[BLOCK], found[BLOCK];
+    unsigned state = number + 1;
+    for (size_t i = 0; i < BLOCK; i++) words[i] = state = state * 1664525u + 1013904223u;
     if (!is_there) {
-        CUDA(cuMemcpyHtoD_v2, memory, words, count * sizeof *words);
-    } else {
-        CUDA(cuMemcpyDtoH_v2, found, memory, count * sizeof *words);
-        if (memcmp(words, found, count * sizeof *words)) {
-            fprintf(stderr, "what never changes has changed\n");
-            exit(1);
-        }
+        CUDA(cuMemcpyHtoD_v2, block, words, sizeof words);
+        return;
     }
-    free(words);
-    free(found);
+    CUDA(cuMemcpyDtoH_v2, found, block, sizeof found);
+    if (memcmp(words, found, sizeof words)) {
+        fprintf(stderr, "what never changes has changed in block %u\n", number);
+        exit(1);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -87,11 +87,12 @@ int main(int argc, char **argv) {
     CUDA(cuDevicePrimaryCtxRetain, &context, device);
     CUDA(cuCtxSetCurrent, context);
     NVML(nvmlInit_v2);
-    size_t count = argc == 3 ? (size_t)atoi(argv[2]) << 18 : 0;
-    unsigned long long memory;
-    if (count) {
-        CUDA(cuMemAlloc_v2, &memory, count * sizeof(unsigned));
-        rest(memory, count, 0);
+    static unsigned long long blocks[MOST];
+    unsigned count = argc == 3 ? (unsigned)atoi(argv[2]) / 2 : 0;
+    if (count > MOST) return 64;
+    for (unsigned i = 0; i < count; i++) {
+        CUDA(cuMemAlloc_v2, &blocks[i], BLOCK * sizeof(unsigned));
+        rest(blocks[i], i, 0);
     }
     pthread_t worker;
     pthread_create(&worker, NULL, work, NULL);
@@ -119,7 +120,7 @@ int main(int argc, char **argv) {
     }
     over = 1;
     pthread_join(worker, NULL);
-    if (count) rest(memory, count, 1);
+    for (unsigned i = 0; i < count; i++) rest(blocks[i], i, 1);
     puts("RESULT ok");
     return 0;
 }

@@ -20,6 +20,8 @@ pub enum Spot {
     Memory,
     /// Parked in a file.
     File,
+    /// Parked in the memory of a server, over TCP.
+    ServerMemory,
 }
 
 impl Spot {
@@ -32,22 +34,28 @@ impl Spot {
             Spot::Local => "local",
             Spot::Memory => "memory",
             Spot::File => "file",
+            Spot::ServerMemory => "server-memory",
         }
     }
 
     /// Whether nothing is executed there.
     pub fn is_store(self) -> bool {
-        matches!(self, Spot::Memory | Spot::File)
+        matches!(self, Spot::Memory | Spot::File | Spot::ServerMemory)
     }
 
     /// Whether a helper of the job is there.
     pub fn has_helper(self) -> bool {
-        self == Spot::Helper || self.is_store()
+        matches!(self, Spot::Helper | Spot::Memory | Spot::File)
     }
 
     /// Whether a daemon is there.
     pub fn has_server(self) -> bool {
-        matches!(self, Spot::Tcp | Spot::Unix)
+        self.is_over_tcp() || self == Spot::Unix
+    }
+
+    /// Whether that is reached over TCP.
+    fn is_over_tcp(self) -> bool {
+        matches!(self, Spot::Tcp | Spot::ServerMemory)
     }
 
     /// Whether a process of its own carries the calls out.
@@ -71,7 +79,7 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 18] = [
+    pub const ALL: [Way; 20] = [
         Way::Start(Spot::Tcp),
         Way::Start(Spot::Unix),
         Way::Start(Spot::Helper),
@@ -81,11 +89,13 @@ impl Way {
         Way::Move(Spot::Tcp, Spot::Tcp),
         Way::Move(Spot::Tcp, Spot::Local),
         Way::Move(Spot::Local, Spot::Tcp),
+        Way::Move(Spot::Unix, Spot::Unix),
         Way::Move(Spot::Unix, Spot::Helper),
         Way::Move(Spot::Helper, Spot::Unix),
         Way::Move(Spot::Helper, Spot::Local),
         Way::Move(Spot::Local, Spot::Helper),
         Way::Move(Spot::Tcp, Spot::Memory),
+        Way::Move(Spot::Local, Spot::ServerMemory),
         Way::Move(Spot::Local, Spot::File),
         Way::Move(Spot::Memory, Spot::Tcp),
         Way::Move(Spot::File, Spot::Local),
@@ -256,8 +266,8 @@ impl Cell {
 
     /// Whether a server takes part that is reached in this way, and what happens to it can be done there.
     pub fn is_over(&self, transport: Transport) -> bool {
-        let spot = if transport == Transport::Shm { Spot::Unix } else { Spot::Tcp };
-        let takes_part = self.way.from() == spot || self.way.to() == Some(spot);
+        let is_meant = |spot: Spot| if transport == Transport::Shm { spot == Spot::Unix } else { spot.is_over_tcp() };
+        let takes_part = is_meant(self.way.from()) || self.way.to().is_some_and(is_meant);
         takes_part && (transport.has_proxies() || self.action.harm().is_none())
     }
 
@@ -277,7 +287,7 @@ impl Cell {
         };
         let there = match self.way.arrives() {
             _ if !arriving => true,
-            Some(Spot::Tcp | Spot::Unix) => true,
+            Some(Spot::Tcp | Spot::Unix | Spot::ServerMemory) => true,
             // The job opens it itself.
             Some(Spot::Helper | Spot::Memory | Spot::File) => matches!(self.point, Point::Open | Point::Serve),
             Some(Spot::Local) | None => false,
@@ -324,8 +334,8 @@ impl Cell {
     pub fn aim(&self, seed: u64) -> Option<(Door, Aim)> {
         let harm = self.action.harm()?;
         // Only messages over TCP can be harmed from outside.
-        let (start, tcp_here, tcp_there) =
-            (matches!(self.way, Way::Start(_)), self.way.from() == Spot::Tcp, self.way.to() == Some(Spot::Tcp));
+        let start = matches!(self.way, Way::Start(_));
+        let (tcp_here, tcp_there) = (self.way.from().is_over_tcp(), self.way.to().is_some_and(Spot::is_over_tcp));
         if !tcp_here && !tcp_there {
             return None;
         }

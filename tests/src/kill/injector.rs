@@ -68,13 +68,14 @@ impl Host {
         Ok(Host { pid: server.pid(), log: server.log.clone(), address: server.address, unix: server.unix_place(0), by, door })
     }
 
-    /// Its GPU as a place.
+    /// Its GPU or its memory as a place.
     pub(super) fn place(&self, spot: Spot) -> String {
         if spot == Spot::Unix {
             return self.unix.clone();
         }
         let address = self.door.as_ref().map_or(self.address, |d| d.address);
-        if self.by == Transport::Nearest { format!("{address}/0") } else { format!("{}://{address}/0", self.by) }
+        let what = if spot == Spot::ServerMemory { "memory" } else { "0" };
+        if self.by == Transport::Nearest { format!("{address}/{what}") } else { format!("{}://{address}/{what}", self.by) }
     }
 
     /// Workers that it has given to the job, whether they live or not.
