@@ -1,58 +1,27 @@
 //! `mrcuda agent`: jobs move by policies, and print what they print natively.
 
 use crate::{LIMIT, LONG, assert_identical, native_orbit, wait_for_step};
-use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
 use tests::scene::wait_for;
-use tests::{Job, Scene, Server};
+use tests::{Agent, Job, Scene, Server};
 
-/// A running agent, which ends with this value.
-struct Agent {
-    child: Child,
-    out: std::path::PathBuf,
+/// What an agent answers to a request at its metrics' address, with this header.
+fn answer(agent: &Agent, header: &str) -> String {
+    let said = agent.errors();
+    let at = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where its metrics are");
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
-impl Agent {
-    fn start(scene: &Scene, name: &str, settings: &str) -> Agent {
-        let (config, out) = (scene.path.join(format!("{name}.toml")), scene.path.join(format!("{name}.out")));
-        std::fs::write(&config, settings).unwrap();
-        let [stdout, stderr] = [&out, &out.with_extension("err")].map(|file| std::fs::File::create(file).unwrap());
-        let mut command = scene.mrcuda();
-        command.args(["agent", "--json", "--metrics", "127.0.0.1:0", "--config"]).arg(&config).stdout(stdout).stderr(stderr);
-        Agent { child: command.spawn().unwrap(), out }
-    }
-
-    fn lines(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(&self.out).unwrap();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-    }
-
-    /// What it answers to a request at its metrics' address, with this header.
-    fn answer(&self, header: &str) -> String {
-        let said = std::fs::read_to_string(self.out.with_extension("err")).unwrap();
-        let at = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where its metrics are");
-        let mut stream = TcpStream::connect(at).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    /// Waits until so many moves have succeeded.
-    #[track_caller]
-    fn wait_for_moves(&self, n: usize) {
-        let moved = || self.lines().iter().filter(|line| line["event"] == "outcome" && line["ok"] == true).count();
-        assert!(wait_for(LIMIT, || (moved() >= n).then_some(())).is_some(), "{} of {n} moves: {:#?}", moved(), self.lines());
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Waits until so many of its moves have succeeded.
+#[track_caller]
+fn wait_for_moves(agent: &Agent, n: usize) {
+    let moved = wait_for(LIMIT, || (agent.moves() >= n).then_some(()));
+    assert!(moved.is_some(), "{} of {n} moves: {:#?}", agent.moves(), agent.lines());
 }
 
 fn settings(servers: &[&Server], rest: &str) -> String {
@@ -97,7 +66,7 @@ fn jobs_spread_over_servers_and_leave_one_that_is_drained() {
     let [one, two, three] = ["one", "two", "three"].map(|name| Server::start(&scene, name));
     let jobs: Vec<Job<'_>> = ["a", "b", "c"].into_iter().map(|name| job(&scene, name, &one)).collect();
     let agent = Agent::start(&scene, "agent", &settings(&[&one, &two, &three], "[[policy]]\nkind = 'balance'\n"));
-    agent.wait_for_moves(2);
+    wait_for_moves(&agent, 2);
     let mut places: Vec<String> = jobs.iter().filter_map(place).collect();
     places.sort();
     let mut expected = [&one, &two, &three].map(|server| format!("{}/0", server.address));
@@ -113,9 +82,9 @@ fn jobs_spread_over_servers_and_leave_one_that_is_drained() {
     assert!(left.is_some(), "{:#?}", agent.lines());
     let up = format!("mrcuda_agent_server_up{{server=\"{}\"}} 1", one.address);
     let moved = "mrcuda_agent_moves_total{policy=\"balance\",action=\"move\",outcome=\"done\"} ";
-    let metrics = agent.answer("Host: localhost");
+    let metrics = answer(&agent, "Host: localhost");
     assert!(metrics.contains(&up) && metrics.contains(moved) && metrics.contains("_duration_seconds_count "), "{metrics}");
-    assert!(agent.answer("Host: evil.example").starts_with("HTTP/1.1 403 "));
+    assert!(answer(&agent, "Host: evil.example").starts_with("HTTP/1.1 403 "));
     drop(agent);
     end(&scene, jobs);
 }
