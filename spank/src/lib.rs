@@ -6,6 +6,7 @@
 
 #![allow(non_upper_case_globals, reason = "symbols that Slurm looks up")]
 
+mod controller;
 mod count;
 mod slurm;
 
@@ -15,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Name of the plugin.
 #[unsafe(no_mangle)]
@@ -54,6 +56,8 @@ const TRAPS: Opt =
 
 /// The place for which a GPU is chosen.
 const AUTO: &str = "auto";
+/// How long a task that starts waits for a controller that is away. srun gives up a step that has not started after ten minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// By this variable the plugin tells itself in each task how many GPUs `auto` stands for there.
 const COUNT: &CStr = c"SPANK_MRCUDA_COUNT";
 /// Where a user's sockets are.
@@ -121,13 +125,8 @@ pub unsafe extern "C" fn slurm_spank_user_init(spank: Spank, argc: c_int, argv: 
         let settings = unsafe { Settings::read(argc, argv) }?;
         // Once for the node: each question reaches the controller.
         let Some(name) = settings.count.filter(|_| PLACES.value(spank).as_deref() == Some(AUTO)) else { return Ok(()) };
-        let job = slurm::number(spank, slurm::JOB).ok_or("Slurm does not say which job this is")?.to_string();
-        let asked = Command::new(&settings.scontrol).args(["show", "job", "--oneliner", &job]).output();
-        let asked = asked.map_err(|why| format!("cannot run {}: {why}", settings.scontrol))?;
-        let shown = String::from_utf8_lossy(&asked.stdout);
-        if !asked.status.success() {
-            return Err(format!("scontrol show job: {}", String::from_utf8_lossy(&asked.stderr).trim()));
-        }
+        let job = slurm::number(spank, slurm::JOB).ok_or("Slurm does not say which job this is")?;
+        let shown = controller::shown(&settings.scontrol, job, PATIENCE)?;
         // A job that has asked for none gets one, as without the setting.
         let Some(count) = count::of_job(&shown, &name) else { return Ok(()) };
         let tasks = |what| if slurm::is_batch_script(spank) { 1 } else { slurm::number(spank, what).unwrap_or(1) };
