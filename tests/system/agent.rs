@@ -31,8 +31,14 @@ fn settings(servers: &[&Server], rest: &str) -> String {
 
 /// A job at a server's GPU, which is under way.
 fn job<'a>(scene: &'a Scene, name: &str, server: &Server) -> Job<'a> {
+    job_with(scene, name, server, &[])
+}
+
+/// The same with more options.
+fn job_with<'a>(scene: &'a Scene, name: &str, server: &Server, options: &[&str]) -> Job<'a> {
     let place = format!("tls://{}", server.address);
-    let mut job = Job::orbit(scene, name, &["--server", &place, "--name", name], &LONG, &[]);
+    let options = [&["--server", &place, "--name", name], options].concat();
+    let mut job = Job::orbit(scene, name, &options, &LONG, &[]);
     wait_for_step(&mut job, 5);
     job
 }
@@ -132,6 +138,37 @@ fn a_job_goes_home_and_nothing_is_done_in_a_dry_run() {
     let (ok, said) = run("--json");
     assert!(ok && said.is_empty(), "at home: {said}");
     end(&scene, vec![away]);
+}
+
+#[test]
+fn what_a_job_says_of_its_home_and_policies_comes_before_the_settings() {
+    let scene = Scene::new("agent-wishes");
+    let [one, two] = ["one", "two"].map(|name| Server::start(&scene, name));
+    let goes = job_with(&scene, "goes", &one, &["--home", "local"]);
+    let stays = job_with(&scene, "stays", &one, &["--policy", "consolidate,balance"]);
+    let home = format!("{}/0", two.address);
+    let rules = format!("local_gpus = 1\n[[job]]\nname = '*'\nhome = '{home}'\npolicy = 'home'\n[[policy]]\nkind = 'home'\n");
+    let config = scene.path.join("agent.toml");
+    std::fs::write(&config, settings(&[&one, &two], &rules)).unwrap();
+    let once = || scene.mrcuda().args(["agent", "--once", "--json", "--config"]).arg(&config).output().unwrap();
+    let output = once();
+    assert!(output.status.success() && output.stdout.iter().filter(|byte| **byte == b'\n').count() == 2, "{output:?}");
+    assert_eq!((place(&goes).as_deref(), place(&stays)), (Some("local:0"), Some(format!("{}/0", one.address))));
+    let listed = scene.jobs().unwrap();
+    let said = |name: &str| listed.iter().find(|job| job["name"] == name).map(|job| (job["home"].clone(), job["policy"].clone()));
+    assert_eq!(said("goes"), Some(("local".into(), "".into())));
+    assert_eq!(said("stays"), Some(("".into(), "consolidate,balance".into())));
+    // An operator's drain moves it in any case.
+    let drain = format!("{rules}[[policy]]\nkind = 'drain'\nservers = ['{}']\n", one.address);
+    std::fs::write(&config, settings(&[&one, &two], &drain)).unwrap();
+    let output = once();
+    assert!(output.status.success() && place(&stays) == Some(home), "{output:?}");
+    for (option, wrong, why) in [("--home", "local,helper", "2 places"), ("--policy", "drain", "`drain` is none of home")] {
+        let output = scene.mrcuda().args(["run", "--driver", "soft", option, wrong, "--", "true"]).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(why), "{stderr}");
+    }
+    end(&scene, vec![goes, stays]);
 }
 
 #[test]
