@@ -6,6 +6,7 @@
 //! sees the world as the proposals before it will leave it. Most proposals are carried out only when they have been made for a while and
 //! the job has rested since its last move, so that two policies, or a policy and a person, do not move a job back and forth.
 
+mod choice;
 mod decide;
 mod pace;
 mod policy;
@@ -13,6 +14,7 @@ mod proposal;
 mod settings;
 mod world;
 
+pub use choice::{Choice, ChoiceError};
 pub use decide::{Decision, decide};
 pub use pace::Pace;
 pub use policy::Policy;

@@ -84,7 +84,15 @@ pub(crate) mod tests {
         /// Adds a running job.
         pub(crate) fn with(mut self, pid: u32, gpu: usize, used_bytes: u64, priority: i32) -> World {
             let (name, state) = (format!("job{pid}"), JobState::Running);
-            self.jobs.push(Job { pid, name, gpu: Some(gpu), used_bytes, state, priority, home: None, avoid: Vec::new() });
+            let (gpu, home, choice, avoid) = (Some(gpu), None, None, Vec::new());
+            self.jobs.push(Job { pid, name, gpu, used_bytes, state, priority, home, choice, avoid });
+            self
+        }
+
+        /// The same with a job that lets these policies move it.
+        pub(crate) fn choosing(mut self, pid: u32, policies: &str) -> World {
+            let choice = policies.parse().ok();
+            self.jobs.iter_mut().filter(|job| job.pid == pid).for_each(|job| job.choice = choice.clone());
             self
         }
 

@@ -1,5 +1,6 @@
 //! What an operator writes: a file in TOML (docs/agent.md).
 
+use crate::choice::Choice;
 use crate::policy::Policy;
 use serde::{Deserialize, Deserializer};
 use std::time::Duration;
@@ -55,6 +56,9 @@ pub struct JobRule {
     /// Where these jobs belong: a place with its GPU.
     #[serde(default)]
     pub home: Option<String>,
+    /// The policies that may move them, such as `home,balance`, or `none`.
+    #[serde(default, deserialize_with = "choice")]
+    pub policy: Option<Choice>,
     /// Whether the agent leaves them alone.
     #[serde(default)]
     pub leave: bool,
@@ -137,6 +141,11 @@ fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         .map_err(|why| serde::de::Error::custom(format!("`{text}` is not a time like 500ms, 5s or 2m: {why}")))
 }
 
+/// The policies that may move a job.
+fn choice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Choice>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +180,7 @@ mod tests {
             ("moves_per_minute = 0\n[[policy]]\nkind = 'home'", "`moves_per_minute`"),
             ("[[policy]]\nkind = 'balance'\n[[policy]]\nkind = 'consolidate'", "undo each other"),
             ("[[job]]\npriority = 1\n[[policy]]\nkind = 'home'", "name"),
+            ("[[job]]\nname = '*'\npolicy = 'yield'\n[[policy]]\nkind = 'home'", "`yield` is none of home"),
         ] {
             assert!(refused(text).contains(why), "{text}: {}", refused(text));
         }

@@ -1,5 +1,7 @@
 //! The state of the GPUs and jobs that an agent knows.
 
+use crate::choice::Choice;
+
 /// What the GPUs of the agent's own machine belong to that no server has.
 pub const LOCAL: &str = "local";
 
@@ -47,10 +49,19 @@ pub struct Job {
     pub state: JobState,
     /// Larger numbers go first. 0 unless a rule says otherwise.
     pub priority: i32,
-    /// The place where it belongs, if a rule names one.
+    /// The place where it belongs, if it or a rule names one.
     pub home: Option<String>,
+    /// The policies that it lets move it; none: all.
+    pub choice: Option<Choice>,
     /// GPUs at which it has lately failed to arrive: it is not sent there. [`crate::decide()`] fills this in.
     pub avoid: Vec<usize>,
+}
+
+impl Job {
+    /// Whether it can move now, and lets this policy move it.
+    pub(crate) fn may_move(&self, policy: &str) -> bool {
+        self.state == JobState::Running && self.choice.as_ref().is_none_or(|choice| choice.contains(policy))
+    }
 }
 
 /// All that is known at a time.

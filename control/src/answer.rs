@@ -27,6 +27,10 @@ pub struct Job {
     pub on_signal: String,
     /// The places to which a GPU of the job may move when it is full, separated by commas.
     pub when_full: String,
+    /// The place where the job belongs, for an agent; empty: it has named none.
+    pub home: String,
+    /// The policies of an agent that may move it for its own sake, separated by commas, or `none`; empty: all.
+    pub policy: String,
     /// The copy of the job that is kept current.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<KeptCopy>,

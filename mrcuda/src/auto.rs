@@ -5,6 +5,15 @@ use crate::gpus::{self, Candidate, Server};
 use crate::table::note;
 use rcuda_forwarder::Endpoint;
 use std::cmp::Reverse;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// The end of a server's refusal if too many clients ask for its state: jobs that start together ask together.
+const AGAIN: &str = "ask again in a moment";
+/// How often servers that say so are asked, and the pause before that, to which a random one of the same length is added. A number and not a time:
+/// a process that is stopped meanwhile, by a scheduler for example, goes on where it was.
+const QUESTIONS: u32 = 60;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// The best of these GPUs: those with the fewest jobs, of these with the most free memory, in GiB. Programs that start at the same time see the
 /// same GPUs, so of equals those of `turn` others are left to them.
@@ -20,6 +29,23 @@ fn choose(mut all: Vec<Candidate>, count: usize, turn: usize) -> Vec<String> {
     places
 }
 
+/// Asks the servers, again and again while too few of their GPUs are known and one of them is asked by too many.
+fn candidates(pool: &[Endpoint], count: usize) -> (Vec<Candidate>, Vec<Server>) {
+    let mut questions = 1;
+    loop {
+        let asked: Vec<Server> = gpus::ask_all(pool);
+        let mut candidates: Vec<Candidate> = asked.iter().flat_map(Server::candidates).collect();
+        candidates.sort_by(|a, b| a.place.cmp(&b.place));
+        candidates.dedup_by(|a, b| a.place == b.place);
+        let is_busy = |server: &Server| server.outcome().1.is_some_and(|why| why.ends_with(AGAIN));
+        if candidates.len() >= count || questions == QUESTIONS || !asked.iter().any(is_busy) {
+            return (candidates, asked);
+        }
+        questions += 1;
+        std::thread::sleep(PAUSE + PAUSE * (RandomState::new().hash_one(0) as u32 % 1000) / 1000);
+    }
+}
+
 /// Chooses `count` different GPUs of the servers.
 pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
     if pool.is_empty() {
@@ -28,10 +54,7 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
             "`auto` chooses among the GPUs of the servers of --pool, and there are none (or `pool` in [run] of a configuration file)",
         ));
     }
-    let asked: Vec<Server> = gpus::ask_all(pool);
-    let mut candidates: Vec<Candidate> = asked.iter().flat_map(Server::candidates).collect();
-    candidates.sort_by(|a, b| a.place.cmp(&b.place));
-    candidates.dedup_by(|a, b| a.place == b.place);
+    let (candidates, asked) = candidates(pool, count);
     if candidates.len() < count {
         let reasons: String = asked.iter().filter_map(|server| server.outcome().1).map(|why| format!("; {why}")).collect();
         let found = candidates.len();

@@ -232,10 +232,10 @@ fn answered(mut job: Job, mut moving: Option<Move>) -> Listed {
     if gpus > MOST_GPUS {
         return silent(job.pid, State::NotAnswering, format!("the job's answer is not understood: it has {gpus} GPUs"));
     }
-    let Job { program, name, signal, on_signal, when_full, copy, moving: id, devices, .. } = &mut job;
-    let paths = [program, on_signal, when_full].into_iter().chain(copy.as_mut().map(|copy| &mut copy.to));
+    let Job { program, name, signal, on_signal, when_full, home, policy, copy, moving: id, devices, .. } = &mut job;
+    let paths = [program, on_signal, when_full, home].into_iter().chain(copy.as_mut().map(|copy| &mut copy.to));
     paths.for_each(|text| cut(text, LONGEST_PATH));
-    [name].into_iter().chain(signal).chain(id).for_each(|text| cut(text, LONGEST));
+    [name, policy].into_iter().chain(signal).chain(id).for_each(|text| cut(text, LONGEST));
     for Device { name, place, transport, large_copies, live, .. } in devices {
         [name, place, transport, large_copies].into_iter().for_each(|text| cut(text, LONGEST));
         let mut kinds = 0;

@@ -32,6 +32,9 @@ pub(crate) enum PlacesError {
     /// There are more than a job can have.
     #[error("{0} places: a job can have at most {DEVICES}")]
     TooMany(usize),
+    /// There are several where one is meant.
+    #[error("{0} places: expected one")]
+    Several(usize),
     /// A job is to be parked at a place that executes.
     #[error("a job cannot be parked at `{0}`: expected memory, file:DIR or HOST:PORT/memory")]
     NoStore(String),
@@ -102,6 +105,15 @@ pub(crate) fn gpus(text: &str) -> Result<String, PlacesError> {
     match list.split(',').find(is_store) {
         Some(store) => Err(PlacesError::Store(store.to_owned())),
         None => Ok(list),
+    }
+}
+
+/// As [`gpus`], for one place.
+pub(crate) fn gpu(text: &str) -> Result<String, PlacesError> {
+    let place = gpus(text)?;
+    match place.split(',').count() {
+        1 => Ok(place),
+        several => Err(PlacesError::Several(several)),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::table::write;
 use crate::time::time;
 use crate::value_error::ValueError;
 use crate::{auto, drivers, layout, places};
+use ::agent::{Choice, ChoiceError};
 use control::name::is_name;
 use nix::sys::signal::{SigHandler, Signal};
 use rcuda_forwarder::Endpoint;
@@ -38,6 +39,14 @@ pub(crate) struct RunArgs {
     /// [default: none: the allocation fails]
     #[arg(long, value_name = "PLACES", value_parser = places::gpus)]
     when_full: Option<String>,
+    /// Place where the job belongs: an agent moves it there when no job uses that GPU (mrcuda agent); also by $MRCUDA_HOME_PLACE [default:
+    /// what the agent's settings say]
+    #[arg(long, value_name = "PLACE", value_parser = places::gpu)]
+    home: Option<String>,
+    /// Policies of an agent that may move the job for its own sake: home, consolidate, balance, separated by commas, or none; also by
+    /// $MRCUDA_POLICY. Those that drain a server and that make room for jobs of higher priority move it in any case [default: what the agent's settings say]
+    #[arg(long, value_name = "NAME,…|none", value_parser = policy)]
+    policy: Option<String>,
     /// How the program uses managed memory; also by $MRCUDA_MANAGED. With `exclusive` its host does not touch it while kernels run, which CUDA requires
     /// of programs on GPUs without concurrent managed access: GPUs of another machine then use large blocks of it at full speed. The
     /// program is told that its GPUs have no concurrent managed access. [default: concurrent]
@@ -96,6 +105,11 @@ fn name(text: &str) -> Result<String, ValueError> {
         true => Ok(text.to_owned()),
         false => Err(ValueError::JobName),
     }
+}
+
+/// Checks a choice of policies, which the job passes on as it is.
+fn policy(text: &str) -> Result<String, ChoiceError> {
+    text.parse().map(|_: Choice| text.to_owned())
 }
 
 /// The name that the environment gives to jobs.
@@ -185,6 +199,8 @@ fn variables(args: &RunArgs, of_files: impl Iterator<Item = Variable>) -> Result
     variables.extend(args.name.as_ref().map(|name| ("MRCUDA_NAME", Some(name.into()))));
     variables.extend(args.on_stop.as_ref().map(|place| ("MRCUDA_ON_STOP", Some(place.into()))));
     variables.extend(args.when_full.as_ref().map(|places| ("MRCUDA_WHEN_FULL", Some(places.into()))));
+    variables.extend(args.home.as_ref().map(|place| ("MRCUDA_HOME_PLACE", Some(place.into()))));
+    variables.extend(args.policy.as_ref().map(|policies| ("MRCUDA_POLICY", Some(policies.into()))));
     variables.extend(args.managed.map(|managed| ("MRCUDA_MANAGED", Some(managed.name().into()))));
     variables.extend(of_files);
     Ok(variables)

@@ -368,6 +368,8 @@ fn list(job: &'static Job) -> ::control::Job {
             .and_then(|c| Signal::try_from(c.signal).ok())
             .map(|s| s.as_str().to_owned()),
         on_signal: config.map(|c| c.on_signal.clone()).unwrap_or_default(),
+        home: config.and_then(|c| c.home.as_ref()).map(PlaceSpec::to_string).unwrap_or_default(),
+        policy: config.and_then(|c| c.policy.clone()).unwrap_or_default(),
         when_full: config.map(|c| c.when_full.iter().map(PlaceSpec::to_string).collect::<Vec<_>>().join(",")).unwrap_or_default(),
         copy: copies::now(),
         moving: moving.as_ref().map(|(id, _)| id.clone()),

@@ -6,8 +6,10 @@
 
 #![allow(non_upper_case_globals, reason = "symbols that Slurm looks up")]
 
+mod controller;
 mod count;
 mod slurm;
+mod wanted;
 
 use slurm::{Opt, Spank};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -15,6 +17,8 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+use wanted::Wanted;
 
 /// Name of the plugin.
 #[unsafe(no_mangle)]
@@ -48,12 +52,26 @@ const ON_SIGNAL: Opt = Opt {
     argument: Some(c"PLACE"),
     usage: c"place to which SIGUSR1 (scancel --signal=USR1) moves a task of mrcuda: local (default), memory, ...",
 };
+/// Where a task belongs.
+const HOME: Opt = Opt {
+    name: c"mrcuda-home",
+    argument: Some(c"PLACE"),
+    usage: c"place where a task of mrcuda belongs: an agent moves it there when no job uses that GPU",
+};
+/// What moves it.
+const POLICY: Opt = Opt {
+    name: c"mrcuda-policy",
+    argument: Some(c"NAME,..."),
+    usage: c"policies of an agent that may move a task of mrcuda for its own sake: home, consolidate, balance, or none",
+};
 /// A batch script that handles the signal itself.
 const TRAPS: Opt =
     Opt { name: c"mrcuda-traps", argument: None, usage: c"do not have the shell of a batch script ignore SIGUSR1" };
 
 /// The place for which a GPU is chosen.
 const AUTO: &str = "auto";
+/// How long a task that starts waits for a controller that is away. srun gives up a step that has not started after ten minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// By this variable the plugin tells itself in each task how many GPUs `auto` stands for there.
 const COUNT: &CStr = c"SPANK_MRCUDA_COUNT";
 /// Where a user's sockets are.
@@ -103,7 +121,7 @@ const FAILED: c_int = -1;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slurm_spank_init(spank: Spank, _argc: c_int, _argv: *mut *mut c_char) -> c_int {
     guarded(|| {
-        if slurm::has_options() && ![PLACES, ON_SIGNAL, TRAPS].iter().all(|option| option.register(spank)) {
+        if slurm::has_options() && ![PLACES, ON_SIGNAL, HOME, POLICY, TRAPS].iter().all(|option| option.register(spank)) {
             return Err("its options cannot be registered".to_owned());
         }
         Ok(())
@@ -121,13 +139,8 @@ pub unsafe extern "C" fn slurm_spank_user_init(spank: Spank, argc: c_int, argv: 
         let settings = unsafe { Settings::read(argc, argv) }?;
         // Once for the node: each question reaches the controller.
         let Some(name) = settings.count.filter(|_| PLACES.value(spank).as_deref() == Some(AUTO)) else { return Ok(()) };
-        let job = slurm::number(spank, slurm::JOB).ok_or("Slurm does not say which job this is")?.to_string();
-        let asked = Command::new(&settings.scontrol).args(["show", "job", "--oneliner", &job]).output();
-        let asked = asked.map_err(|why| format!("cannot run {}: {why}", settings.scontrol))?;
-        let shown = String::from_utf8_lossy(&asked.stdout);
-        if !asked.status.success() {
-            return Err(format!("scontrol show job: {}", String::from_utf8_lossy(&asked.stderr).trim()));
-        }
+        let job = slurm::number(spank, slurm::JOB).ok_or("Slurm does not say which job this is")?;
+        let shown = controller::shown(&settings.scontrol, job, PATIENCE)?;
         // A job that has asked for none gets one, as without the setting.
         let Some(count) = count::of_job(&shown, &name) else { return Ok(()) };
         let tasks = |what| if slurm::is_batch_script(spank) { 1 } else { slurm::number(spank, what).unwrap_or(1) };
@@ -157,7 +170,8 @@ pub unsafe extern "C" fn slurm_spank_task_init(spank: Spank, argc: c_int, argv: 
         let count = slurm::variable(spank, &COUNT.to_string_lossy())?.and_then(|count| count.into_string().ok());
         slurm::set(spank, COUNT, None)?;
         let places = count.filter(|_| places == AUTO).map_or(places, |count| format!("{AUTO}:{count}"));
-        let variables = export(spank, &settings.mrcuda, &places, ON_SIGNAL.value(spank).as_deref())?;
+        let [on_signal, home, policy] = [ON_SIGNAL, HOME, POLICY].map(|option| option.value(spank));
+        let variables = export(spank, &settings.mrcuda, &Wanted { places, on_signal, home, policy })?;
         for variable in variables.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && *entry != b"MRCUDA_WAIT") {
             set(spank, variable)?;
         }
@@ -185,12 +199,9 @@ fn set_runtime(spank: Spank, parent: Option<&Path>) -> Result<(), String> {
 }
 
 /// What `mrcuda run` would set: entries `NAME=VALUE`, or `NAME` if it would remove the variable, each ended by a zero.
-fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> Result<Vec<u8>, String> {
+fn export(spank: Spank, mrcuda: &str, wanted: &Wanted) -> Result<Vec<u8>, String> {
     let mut command = Command::new(mrcuda);
-    command.env_clear().args(["run", "--export=null", "--server", places]);
-    if let Some(place) = on_signal {
-        command.args(["--on-signal", place]);
-    }
+    command.env_clear().args(wanted.arguments());
     // The task's own, not those of slurmstepd; they have precedence over configuration files.
     for name in [
         "HOME",
@@ -209,6 +220,8 @@ fn export(spank: Spank, mrcuda: &str, places: &str, on_signal: Option<&str>) -> 
         "MRCUDA_WAIT",
         "MRCUDA_WHEN_FULL",
         "MRCUDA_ON_STOP",
+        "MRCUDA_HOME_PLACE",
+        "MRCUDA_POLICY",
         "MRCUDA_MANAGED",
         "MRCUDA_TOKEN_FILE",
         "MRCUDA_MUNGE",

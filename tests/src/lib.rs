@@ -3,7 +3,7 @@
 //!
 //! * [`install`]: locates `mrcuda` and its libraries; builds them if necessary.
 //! * [`scene`]: a scratch directory with a separate runtime directory and token, which isolates tests from each other.
-//! * [`server`], [`job`]: processes under test; [`transport`]: how a server is reached.
+//! * [`server`], [`agent`], [`job`]: processes under test; [`transport`]: how a server is reached.
 //! * [`json`]: reads their JSON output.
 //! * [`report`]: the report of a move.
 //! * [`programs`], [`toolchain`]: the programs in `programs/cuda/` and `programs/apps/`, and the compiler for them.
@@ -12,8 +12,10 @@
 //! * [`driver`]: helpers of programs that call the driver's functions directly.
 //! * [`random`]: repeatable random numbers.
 //! * [`kill`]: the kill matrix.
+//! * [`service`]: a server at work for a while, with an agent.
 //! * [`proxy`]: a bad network between real processes.
 
+pub mod agent;
 pub mod clock;
 pub mod conformance;
 pub mod driver;
@@ -27,9 +29,11 @@ pub mod random;
 pub mod report;
 pub mod scene;
 pub mod server;
+pub mod service;
 pub mod toolchain;
 pub mod transport;
 
+pub use agent::Agent;
 pub use clock::Clock;
 pub use install::Install;
 pub use job::{Job, JobError, Outcome};

@@ -59,7 +59,12 @@ impl Server {
 
     /// Starts a server that takes over from this one, called `name`, whose machine it has.
     pub fn successor(&self, scene: &Scene, name: &str, machine: &str) -> Server {
-        let env = [("SOFTGPU_SEED_ID", machine)];
+        self.successor_with(scene, name, machine, &[])
+    }
+
+    /// The same with more variables.
+    pub fn successor_with(&self, scene: &Scene, name: &str, machine: &str, env: &[(&str, &str)]) -> Server {
+        let env = [&[("SOFTGPU_SEED_ID", machine)], env].concat();
         Server::launch(scene, name, &scene.install.file("mrcuda"), (self.address, self.socket.clone()), &["--take-over"], &env)
     }
 

@@ -1,58 +1,27 @@
 //! `mrcuda agent`: jobs move by policies, and print what they print natively.
 
 use crate::{LIMIT, LONG, assert_identical, native_orbit, wait_for_step};
-use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Child;
 use tests::scene::wait_for;
-use tests::{Job, Scene, Server};
+use tests::{Agent, Job, Scene, Server};
 
-/// A running agent, which ends with this value.
-struct Agent {
-    child: Child,
-    out: std::path::PathBuf,
+/// What an agent answers to a request at its metrics' address, with this header.
+fn answer(agent: &Agent, header: &str) -> String {
+    let said = agent.errors();
+    let at = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where its metrics are");
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
-impl Agent {
-    fn start(scene: &Scene, name: &str, settings: &str) -> Agent {
-        let (config, out) = (scene.path.join(format!("{name}.toml")), scene.path.join(format!("{name}.out")));
-        std::fs::write(&config, settings).unwrap();
-        let [stdout, stderr] = [&out, &out.with_extension("err")].map(|file| std::fs::File::create(file).unwrap());
-        let mut command = scene.mrcuda();
-        command.args(["agent", "--json", "--metrics", "127.0.0.1:0", "--config"]).arg(&config).stdout(stdout).stderr(stderr);
-        Agent { child: command.spawn().unwrap(), out }
-    }
-
-    fn lines(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(&self.out).unwrap();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-    }
-
-    /// What it answers to a request at its metrics' address, with this header.
-    fn answer(&self, header: &str) -> String {
-        let said = std::fs::read_to_string(self.out.with_extension("err")).unwrap();
-        let at = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("it says where its metrics are");
-        let mut stream = TcpStream::connect(at).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    /// Waits until so many moves have succeeded.
-    #[track_caller]
-    fn wait_for_moves(&self, n: usize) {
-        let moved = || self.lines().iter().filter(|line| line["event"] == "outcome" && line["ok"] == true).count();
-        assert!(wait_for(LIMIT, || (moved() >= n).then_some(())).is_some(), "{} of {n} moves: {:#?}", moved(), self.lines());
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Waits until so many of its moves have succeeded.
+#[track_caller]
+fn wait_for_moves(agent: &Agent, n: usize) {
+    let moved = wait_for(LIMIT, || (agent.moves() >= n).then_some(()));
+    assert!(moved.is_some(), "{} of {n} moves: {:#?}", agent.moves(), agent.lines());
 }
 
 fn settings(servers: &[&Server], rest: &str) -> String {
@@ -62,8 +31,14 @@ fn settings(servers: &[&Server], rest: &str) -> String {
 
 /// A job at a server's GPU, which is under way.
 fn job<'a>(scene: &'a Scene, name: &str, server: &Server) -> Job<'a> {
+    job_with(scene, name, server, &[])
+}
+
+/// The same with more options.
+fn job_with<'a>(scene: &'a Scene, name: &str, server: &Server, options: &[&str]) -> Job<'a> {
     let place = format!("tls://{}", server.address);
-    let mut job = Job::orbit(scene, name, &["--server", &place, "--name", name], &LONG, &[]);
+    let options = [&["--server", &place, "--name", name], options].concat();
+    let mut job = Job::orbit(scene, name, &options, &LONG, &[]);
     wait_for_step(&mut job, 5);
     job
 }
@@ -97,7 +72,7 @@ fn jobs_spread_over_servers_and_leave_one_that_is_drained() {
     let [one, two, three] = ["one", "two", "three"].map(|name| Server::start(&scene, name));
     let jobs: Vec<Job<'_>> = ["a", "b", "c"].into_iter().map(|name| job(&scene, name, &one)).collect();
     let agent = Agent::start(&scene, "agent", &settings(&[&one, &two, &three], "[[policy]]\nkind = 'balance'\n"));
-    agent.wait_for_moves(2);
+    wait_for_moves(&agent, 2);
     let mut places: Vec<String> = jobs.iter().filter_map(place).collect();
     places.sort();
     let mut expected = [&one, &two, &three].map(|server| format!("{}/0", server.address));
@@ -113,9 +88,9 @@ fn jobs_spread_over_servers_and_leave_one_that_is_drained() {
     assert!(left.is_some(), "{:#?}", agent.lines());
     let up = format!("mrcuda_agent_server_up{{server=\"{}\"}} 1", one.address);
     let moved = "mrcuda_agent_moves_total{policy=\"balance\",action=\"move\",outcome=\"done\"} ";
-    let metrics = agent.answer("Host: localhost");
+    let metrics = answer(&agent, "Host: localhost");
     assert!(metrics.contains(&up) && metrics.contains(moved) && metrics.contains("_duration_seconds_count "), "{metrics}");
-    assert!(agent.answer("Host: evil.example").starts_with("HTTP/1.1 403 "));
+    assert!(answer(&agent, "Host: evil.example").starts_with("HTTP/1.1 403 "));
     drop(agent);
     end(&scene, jobs);
 }
@@ -163,6 +138,37 @@ fn a_job_goes_home_and_nothing_is_done_in_a_dry_run() {
     let (ok, said) = run("--json");
     assert!(ok && said.is_empty(), "at home: {said}");
     end(&scene, vec![away]);
+}
+
+#[test]
+fn what_a_job_says_of_its_home_and_policies_comes_before_the_settings() {
+    let scene = Scene::new("agent-wishes");
+    let [one, two] = ["one", "two"].map(|name| Server::start(&scene, name));
+    let goes = job_with(&scene, "goes", &one, &["--home", "local"]);
+    let stays = job_with(&scene, "stays", &one, &["--policy", "consolidate,balance"]);
+    let home = format!("{}/0", two.address);
+    let rules = format!("local_gpus = 1\n[[job]]\nname = '*'\nhome = '{home}'\npolicy = 'home'\n[[policy]]\nkind = 'home'\n");
+    let config = scene.path.join("agent.toml");
+    std::fs::write(&config, settings(&[&one, &two], &rules)).unwrap();
+    let once = || scene.mrcuda().args(["agent", "--once", "--json", "--config"]).arg(&config).output().unwrap();
+    let output = once();
+    assert!(output.status.success() && output.stdout.iter().filter(|byte| **byte == b'\n').count() == 2, "{output:?}");
+    assert_eq!((place(&goes).as_deref(), place(&stays)), (Some("local:0"), Some(format!("{}/0", one.address))));
+    let listed = scene.jobs().unwrap();
+    let said = |name: &str| listed.iter().find(|job| job["name"] == name).map(|job| (job["home"].clone(), job["policy"].clone()));
+    assert_eq!(said("goes"), Some(("local".into(), "".into())));
+    assert_eq!(said("stays"), Some(("".into(), "consolidate,balance".into())));
+    // An operator's drain moves it in any case.
+    let drain = format!("{rules}[[policy]]\nkind = 'drain'\nservers = ['{}']\n", one.address);
+    std::fs::write(&config, settings(&[&one, &two], &drain)).unwrap();
+    let output = once();
+    assert!(output.status.success() && place(&stays) == Some(home), "{output:?}");
+    for (option, wrong, why) in [("--home", "local,helper", "2 places"), ("--policy", "drain", "`drain` is none of home")] {
+        let output = scene.mrcuda().args(["run", "--driver", "soft", option, wrong, "--", "true"]).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(why), "{stderr}");
+    }
+    end(&scene, vec![goes, stays]);
 }
 
 #[test]

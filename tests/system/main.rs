@@ -43,6 +43,7 @@
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
 //! | `munge` | jobs of a cluster need no token |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
+//! | `service` | clients come and go and move at a server that is replaced, with an agent that is killed: nothing is lost, nothing grows |
 //! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
@@ -99,6 +100,7 @@ mod scheduler;
 mod schemas;
 mod scopes;
 mod servers;
+mod service;
 mod shortage;
 mod shortcuts;
 mod shown;

@@ -2,6 +2,7 @@
 
 use crate::{LIMIT, LONG, TWO_GPUS, assert_identical, native_orbit, remote_orbit, wait_for_step, with_time, words_of_mrcuda};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 use tests::scene::wait_for;
 use tests::server::{children, helpers, signal};
@@ -276,6 +277,28 @@ fn a_job_starts_on_a_list_of_local_and_remote_gpus() {
             Ok(())
         });
     }
+}
+
+#[test]
+fn jobs_that_start_at_the_same_time_all_find_a_gpu() {
+    let scene = Scene::new("auto-crowd");
+    let server = Server::start(&scene, "one");
+    let job = Job::orbit(&scene, "job", &["--server", &server.place(0)], &LONG, &[]);
+    // A question waits for its worker, so that a server has as many at the same time as it answers.
+    let worker = server.worker_of(job.pid());
+    signal(worker, libc::SIGSTOP);
+    let ask = || {
+        let mut command = scene.mrcuda();
+        command.args(["run", "--driver", "soft", "--server", "auto", "--pool", &server.address.to_string(), "--export"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // Three times as many as one client may ask at a time.
+    let asking: Vec<_> = (0..24).map(|_| ask()).collect();
+    let outputs: Vec<_> = asking.into_iter().map(|asking| asking.wait_with_output().unwrap()).collect();
+    signal(worker, libc::SIGCONT);
+    assert!(server.errors().contains("too many clients ask this server"), "nobody had to ask again: {}", server.errors());
+    let failed = outputs.iter().find(|output| !output.status.success());
+    assert!(failed.is_none(), "{failed:?}");
 }
 
 #[test]

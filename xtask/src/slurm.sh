@@ -30,6 +30,7 @@ SlurmdLogFile=$work/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 ReturnToService=2
+MessageTimeout=60
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
@@ -70,18 +71,28 @@ munged --force --key-file="$work/etc/munge.key" --socket="$work/run/munge.socket
 slurmctld -i
 for n in 1 2 3 4; do slurmd -N "n$n"; done
 one=127.0.0.1:17101 two=127.0.0.1:17102
-for address in "$one" "$two"; do
-    SOFTGPU_DEVICES=2 "$bin/mrcuda" serve --listen "$address" --munge any --munge-socket "$work/run/munge.socket" >"$work/log/serve-${address##*:}.log" 2>&1 &
-    servers+=($!)
-done
+serve() { # its address and further options
+    SOFTGPU_DEVICES=2 "$bin/mrcuda" serve --listen "$1" --munge any --munge-socket "$work/run/munge.socket" "${@:2}" >>"$work/log/serve-${1##*:}.log" 2>&1 &
+    server=$!
+    servers+=("$server")
+}
+serve "$two"
+serve "$one"
 
 passed=0 failed=0
 check() { # what it is, and a command that must succeed
     if "${@:2}"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAILED: $1"; fi
 }
-within() { # seconds, and a command that must succeed by then
-    local until=$((SECONDS + $1))
-    until "${@:2}"; do ((SECONDS < until)) && sleep 0.5 || return 1; done
+within() { # seconds, and a command that must succeed by then; where more runs than there are processors, a second counts as the share of one
+    local left=$(($1 * 1000)) processors runnable
+    processors=$(nproc)
+    until "${@:2}"; do
+        ((left > 0)) || return 1
+        sleep 0.5
+        read -r _ _ _ runnable _ </proc/loadavg
+        runnable=${runnable%/*}
+        left=$((left - 500 * processors / (runnable > processors ? runnable : processors)))
+    done
 }
 is_up() { [ "$(sinfo --noheader --states=idle --format=%D 2>/dev/null)" = 4 ]; }
 check "the nodes are up" within 60 is_up
@@ -91,6 +102,15 @@ printf '[run]\npool = ["%s", "%s"]\n' "$one" "$two" >"$work/etc/mrcuda.toml"
 is_over() { [ -z "$(squeue --noheader)" ]; }
 jobs_at() { "$bin/mrcuda" gpus "$1" --json | python3 -c 'import json,sys; print(sum(len(g["jobs"]) for g in json.load(sys.stdin)[0]["gpus"]))'; }
 at_is() { [ "$(jobs_at "$1")" = "$2" ]; }
+# Of the jobs of this cluster, and not of what else root runs on this machine: an expression of Python for each job `j`.
+of_jobs() {
+    env -u XDG_RUNTIME_DIR "$bin/mrcuda" ps --all --json | python3 -c '
+import json, sys
+def is_ours(j):
+    try: return sys.argv[1].encode() in open("/proc/%d/environ" % j["pid"], "rb").read()
+    except OSError: return False
+print(*sorted(eval(sys.argv[2]) for j in json.load(sys.stdin) if j["devices"] and is_ours(j)))' "SLURM_CONF=$SLURM_CONF" "$1"
+}
 if [ "${2:-}" = --day ]; then
     # shellcheck source=slurm-day.sh
     . "$here/slurm-day.sh"
@@ -102,8 +122,7 @@ printf '#!/bin/bash\nsrun %s\n' "${run[*]}" >"$work/steps.sh"
 printf '#!/bin/bash\n%s\n' "${run[*]}" >"$work/alone.sh"
 printf '#!/bin/bash\n#SBATCH --error=%s\ntrap "echo trapped >&2" USR1\nsrun %s &\nwait\nwait\n' "$work/traps.err" "${run[*]}" >"$work/traps.sh"
 submit() { sbatch --parsable --output="$work/$1.out" --job-name="$1" --mrcuda="tls://$one" "${@:2}"; }
-places() { env -u XDG_RUNTIME_DIR "$bin/mrcuda" ps --all --json | python3 -c 'import json,sys; print(*sorted(j["devices"][0]["place"] for j in json.load(sys.stdin) if j["devices"]))'; }
-count_is() { [ "$(places | tr ' ' '\n' | grep -c "$1")" = "$2" ]; }
+count_is() { [ "$(of_jobs 'j["devices"][0]["place"]' | tr ' ' '\n' | grep -c "$1")" = "$2" ]; }
 
 said=$(srun --mrcuda=nowhere true 2>&1)
 check "a wrong place is refused in words" grep -q 'mrcuda: .*invalid place `nowhere`' <<<"$said"
@@ -149,8 +168,7 @@ check "it ends" within 120 is_over
 check "stopped prints what it prints natively" diff -q <(grep -v "^srun: got SIGCONT" "$work/stopped.out") "$work/native/orbit.out"
 # Slurm counts remote GPUs, as licences of the cluster and as a gres of each node, and `auto` takes as many.
 state_is() { [ "$(squeue --noheader --jobs="$1" --format="$2" 2>/dev/null)" = "$3" ]; }
-devices() { env -u XDG_RUNTIME_DIR "$bin/mrcuda" ps --all --json | python3 -c 'import json,sys; print(*sorted(len(j["devices"]) for j in json.load(sys.stdin)))'; }
-devices_are() { [ "$(devices)" = "$1" ]; }
+devices_are() { [ "$(of_jobs 'len(j["devices"])')" = "$1" ]; }
 export MRCUDA_CONFIG=$work/etc/mrcuda.toml
 counted() { sbatch --parsable --output="$work/$1.out" --job-name="$1" --mrcuda=auto "${@:2}" "$work/steps.sh"; }
 first=$(counted licences1 --licenses=rgpu:2)
@@ -175,6 +193,32 @@ both=$(srun --nodes=1 --ntasks=2 --gres=rgpu:2 --mrcuda=auto printenv MRCUDA_SER
 check "each has got one" [ "$(grep -c '^[^,]*$' <<<"$both")" = 2 ]
 said=$(srun --nodes=1 --ntasks=2 --gres=rgpu:1 --mrcuda=auto true 2>&1)
 check "too few for the tasks are refused in words" grep -q '2 tasks cannot share 1 rgpu' <<<"$said"
+
+# A job carries where it belongs and which policies may move it, and the agent goes by that.
+said=$(srun --mrcuda="tls://$one" --mrcuda-home=memory true 2>&1)
+check "a home where nothing is executed is refused in words" grep -q 'mrcuda: .*nothing is executed at `memory`' <<<"$said"
+said=$(srun --mrcuda="tls://$one" --mrcuda-policy=drain true 2>&1)
+check "a policy that is not for the job is refused in words" grep -q 'mrcuda: .*`drain` is none of home, consolidate, balance' <<<"$said"
+{
+    printf 'servers = ["%s", "%s"]\nevery = "500ms"\nsettle = "500ms"\nrest = "1s"\nreserve_mib = 0\n' "$one" "$two"
+    # Other jobs of root are none of its business.
+    printf '[[job]]\nname = "goes"\n[[job]]\nname = "stays"\n[[job]]\nname = "*"\nleave = true\n[[policy]]\nkind = "home"\n'
+} >"$work/etc/agent.toml"
+MRCUDA_NAME=goes submit goes --mrcuda-home="tls://$two/1" "$work/steps.sh" >/dev/null
+MRCUDA_NAME=stays submit stays --mrcuda-home="tls://$two/0" --mrcuda-policy=balance "$work/steps.sh" >/dev/null
+check "two jobs are at the server" within 60 count_is "$one" 2
+wishes=$(of_jobs 'j["name"] + "=" + j["home"] + "," + j["policy"]')
+check "they say where they belong" [ "$wishes" = "goes=tls://$two/1, stays=tls://$two/0,balance" ]
+env -u XDG_RUNTIME_DIR "$bin/mrcuda" agent --all --config "$work/etc/agent.toml" >"$work/log/agent.out" 2>&1 &
+servers+=($!)
+check "one goes home" within 60 count_is "$two/1" 1
+sleep 3
+check "the other stays, since it lets no policy move it there" count_is "$one" 1
+kill "${servers[-1]}"
+check "they end" within 120 is_over
+for name in goes stays; do
+    check "$name prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
+done
 
 # A job has a directory of its own for sockets, and leaves nothing.
 private=$(submit private "$work/steps.sh")

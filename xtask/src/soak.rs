@@ -2,8 +2,11 @@
 //!
 //! A run is repeated by its number and the seed. A run that fails leaves its directory in `target/soak/`: output, logs of job and
 //! servers, journal, reports of its moves.
+//!
+//! `cargo xtask soak service`: many clients at one server for a while.
 
 pub(crate) mod run;
+mod service;
 mod summary;
 
 use crate::error::Error;
@@ -19,7 +22,10 @@ use summary::Summary;
 
 /// Arguments of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SoakArgs {
+    #[command(subcommand)]
+    of: Option<Of>,
     /// How many runs
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -57,10 +63,21 @@ pub(crate) struct SoakArgs {
     gpus: u32,
 }
 
+/// What is soaked, if it is not one program at a time.
+#[derive(Debug, clap::Subcommand)]
+enum Of {
+    /// A server with many clients, of which each runs one job after the other; jobs move, the agent is killed and the server replaced in the
+    /// middle: every output is native, and the server's memory and descriptors stay flat
+    Service(service::ServiceArgs),
+}
+
 /// The share of runs that must contain three moves that count.
 const WANTED_SHARE: f64 = 0.9;
 /// Runs the soak; the last line says how it went.
 pub(crate) fn soak(args: &SoakArgs) -> Result<(), Error> {
+    if let Some(Of::Service(args)) = &args.of {
+        return service::service(args);
+    }
     if let Some(transport) = args.transport {
         transport.check()?;
         if !matches!(args.direction, Direction::Any | Direction::RemoteRemote) {

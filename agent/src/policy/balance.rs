@@ -1,7 +1,7 @@
 //! Jobs spread over the GPUs.
 
 use crate::proposal::{Proposal, emptiest, fits_among_equals, is_at_home, moved};
-use crate::world::{Job, JobState, World};
+use crate::world::{Job, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
     let mut gpus: Vec<usize> = (0..world.gpus.len()).collect();
@@ -12,7 +12,7 @@ pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
 /// The jobs that could leave a GPU for one with at least two jobs fewer, the cheapest first.
 fn leave(world: &World, from: usize, reserve: u64) -> Vec<Proposal> {
     let load = world.load(from);
-    let could = |job: &&Job| job.state == JobState::Running && !is_at_home(world, job);
+    let could = |job: &&Job| job.may_move("balance") && !is_at_home(world, job);
     let mut jobs: Vec<&Job> = world.jobs_on(from).filter(could).collect();
     jobs.sort_by_key(|job| (job.used_bytes, job.pid));
     let goes = |job: &Job| {
@@ -42,5 +42,12 @@ mod tests {
         let world = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 0).with(2, 0, 20, 0).at_home(1, "a:1/0");
         assert_eq!(ends(propose(&world, 10)), pairs(&[(2, "b:1/0")]));
         assert_eq!(ends(propose(&world.with(3, 1, 10, 0), 10)), []);
+    }
+
+    #[test]
+    fn a_job_that_does_not_let_it_stays_and_another_one_leaves() {
+        let world = world(&[('a', 100), ('b', 100)]).with(1, 0, 10, 0).with(2, 0, 20, 0).choosing(1, "none");
+        assert_eq!(ends(propose(&world, 10)), pairs(&[(2, "b:1/0")]));
+        assert_eq!(ends(propose(&world.choosing(2, "home"), 10)), []);
     }
 }

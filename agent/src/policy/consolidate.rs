@@ -1,7 +1,7 @@
 //! Jobs share fewer GPUs, so that the others can be switched off or given to somebody else.
 
 use crate::proposal::{Proposal, fits_among_equals, is_at_home, moved};
-use crate::world::{Job, JobState, World};
+use crate::world::{Job, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
     let used = |gpu: usize| world.jobs_on(gpu).fold(0, |sum: u64, job| sum.saturating_add(job.used_bytes));
@@ -9,7 +9,7 @@ pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
         let mut jobs = world.jobs_on(*gpu).peekable();
         world.gpus[*gpu].others == 0
             && jobs.peek().is_some()
-            && jobs.all(|job| job.state == JobState::Running && !is_at_home(world, job))
+            && jobs.all(|job| job.may_move("consolidate") && !is_at_home(world, job))
     };
     let mut gpus: Vec<usize> = (0..world.gpus.len()).filter(could_leave).collect();
     gpus.sort_by_key(|gpu| (used(*gpu), world.load(*gpu), *gpu));
@@ -54,6 +54,9 @@ mod tests {
         let mut world = world;
         world.gpus[1].free_bytes = Some(60);
         assert_eq!(ends(propose(&world, 10)), pairs(&[(1, "b:1/0"), (2, "b:1/0")]));
+        let chosen = world.clone().choosing(2, "home");
+        assert_eq!(ends(propose(&chosen, 10)), [], "one of them may not be moved");
+        assert_eq!(ends(propose(&world.clone().choosing(2, "consolidate"), 10)), ends(propose(&world, 10)));
         world.gpus[0].others = 1;
         assert_eq!(ends(propose(&world, 10)), [], "it would stay in use");
     }

@@ -1,10 +1,10 @@
 //! Jobs go to the place where they belong.
 
 use crate::proposal::{Proposal, is_at_home, moved};
-use crate::world::{Job, JobState, World};
+use crate::world::{Job, World};
 
 pub(super) fn propose(world: &World, reserve: u64) -> Vec<Proposal> {
-    let mut jobs: Vec<&Job> = world.jobs.iter().filter(|job| job.state == JobState::Running && !is_at_home(world, job)).collect();
+    let mut jobs: Vec<&Job> = world.jobs.iter().filter(|job| job.may_move("home") && !is_at_home(world, job)).collect();
     jobs.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.pid));
     let goes = |job: &Job| {
         let home = world.gpu_at(job.home.as_deref()?)?;
@@ -23,6 +23,7 @@ mod tests {
     fn a_job_goes_home_when_its_gpu_is_free() {
         let mut world = world(&[('a', 100), ('b', 100)]).with(1, 1, 10, 0).at_home(1, "a:1/0");
         assert_eq!(ends(propose(&world, 10)), pairs(&[(1, "a:1/0")]));
+        assert_eq!(ends(propose(&world.clone().choosing(1, "balance"), 10)), []);
         world.gpus[0].others = 1;
         assert_eq!(ends(propose(&world, 10)), []);
         world.gpus[0].others = 0;

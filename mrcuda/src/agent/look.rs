@@ -7,7 +7,7 @@ use crate::ask::ANSWER_TIMEOUT;
 use crate::failure::Failure;
 use crate::gpus::ask;
 use crate::jobs::{self, Listed};
-use agent::{Gpu, Job, JobRule, JobState, LOCAL, Pace, Policy, Settings, World};
+use agent::{Choice, Gpu, Job, JobRule, JobState, LOCAL, Pace, Policy, Settings, World};
 use control::{Client, DeviceState};
 use cuda_api::clock::unix_ms;
 use rcuda_forwarder::{Endpoint, EndpointError, GpuState, ServerState};
@@ -183,16 +183,17 @@ impl Look {
             Some(DeviceState::Parked) => JobState::Parked { by_agent: by_agent.contains(&pid) },
             Some(DeviceState::Moving | DeviceState::Failed) | None => JobState::Busy,
         };
+        let (home, choice) = wishes(&listed.job, rule);
         // A home may be spelled in another way than the GPU that it names.
-        let home = rule.and_then(|rule| rule.home.as_deref()).map(|home| {
+        let home = home.map(|home| {
             let there = world.gpus.iter().find(|gpu| same(&gpu.place) == same(home));
             there.map_or_else(|| home.to_owned(), |gpu| gpu.place.clone())
         });
         let priority = rule.map_or(0, |rule| rule.priority);
         for (place, used_bytes) in self.devices.get(&pid).into_iter().flatten() {
             let gpu = world.gpus.iter().position(|gpu| same(&gpu.place) == same(place));
-            let (name, home, avoid) = (listed.job.name.clone(), home.clone(), Vec::new());
-            world.jobs.push(Job { pid, name, gpu, used_bytes: *used_bytes, state, priority, home, avoid });
+            let (name, home, choice, avoid) = (listed.job.name.clone(), home.clone(), choice.clone(), Vec::new());
+            world.jobs.push(Job { pid, name, gpu, used_bytes: *used_bytes, state, priority, home, choice, avoid });
         }
     }
 
@@ -222,6 +223,13 @@ impl Look {
         }
         self.since.retain(|pid, _| listed.iter().any(|it| it.job.pid == *pid));
     }
+}
+
+/// Where a job belongs and which policies may move it: what it says itself, otherwise what the operator's rule says. What it says is a wish among
+/// what the operator offers: a home that is none of the GPUs is never free, and names of other policies are as if it had said nothing.
+fn wishes<'a>(job: &'a control::Job, rule: Option<&'a JobRule>) -> (Option<&'a str>, Option<Choice>) {
+    let home = Some(&*job.home).filter(|home| !home.is_empty()).or(rule.and_then(|rule| rule.home.as_deref()));
+    (home, job.policy.parse().ok().or(rule.and_then(|rule| rule.policy.clone())))
 }
 
 /// The GPUs of a server.
@@ -281,6 +289,22 @@ mod tests {
             assert!(read(&text).expect_err(&text).contains(why), "{text}: {:?}", read(&text));
         }
         assert!(read(&home("local")).is_ok() && read(&home("tls://a:1/3")).is_ok());
+    }
+
+    #[test]
+    fn what_a_job_says_comes_before_the_rule() {
+        let text = "servers = ['a:1']\n[[job]]\nname = '*'\nhome = 'a:1/3'\npolicy = 'home'\n[[policy]]\nkind = 'home'";
+        let settings = Settings::read(text).expect("settings");
+        let of = |home: &str, policy: &str, rule| {
+            let job = control::Job { home: home.into(), policy: policy.into(), ..control::Job::default() };
+            let (home, choice) = wishes(&job, rule);
+            (home.map(str::to_owned), choice)
+        };
+        let (rule, chosen) = (settings.rule("x", "ann"), |text: &str| text.parse::<Choice>().ok());
+        assert_eq!(of("", "", rule), (Some("a:1/3".into()), chosen("home")));
+        assert_eq!(of("local", "none", rule), (Some("local".into()), chosen("none")));
+        assert_eq!(of("", "whatever", rule), (Some("a:1/3".into()), chosen("home")));
+        assert_eq!(of("", "", None), (None, None));
     }
 
     #[test]

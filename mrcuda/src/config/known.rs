@@ -49,11 +49,13 @@ enum Kind {
 }
 
 /// All variables of settings.
-pub(super) const VARIABLES: [Variable; 20] = [
+pub(super) const VARIABLES: [Variable; 22] = [
     of_option("MRCUDA_SERVERS", "run", "server"),
     Variable { name: "MRCUDA_WAIT", table: "run", key: "wait", form: Form::Milliseconds },
     of_option("MRCUDA_WHEN_FULL", "run", "when-full"),
     of_option("MRCUDA_ON_STOP", "run", "on-stop"),
+    of_option("MRCUDA_HOME_PLACE", "run", "home"),
+    of_option("MRCUDA_POLICY", "run", "policy"),
     of_option("MRCUDA_MANAGED", "run", "managed"),
     of_option("MRCUDA_DRIVER", "run", "driver"),
     of_option("MRCUDA_DRIVER", "serve", "driver"),

@@ -134,7 +134,7 @@ fn nothing_that_others_say_controls_the_terminal() {
     hostile.program = bad.into();
     hostile.on_signal = bad.into();
     hostile.signal = Some(bad.into());
-    hostile.when_full = bad.into();
+    (hostile.when_full, hostile.home, hostile.policy) = (bad.into(), bad.into(), bad.into());
     hostile.moving = Some(bad.into());
     hostile.devices[0].name = bad.into();
     hostile.devices[0].live = [(bad.to_owned(), 1)].into();

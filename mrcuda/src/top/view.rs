@@ -245,6 +245,12 @@ fn details(job: &Known, limit: usize) -> Vec<String> {
     if !it.when_full.is_empty() {
         lines.push(format!("if a GPU is full, it may move to {}", it.when_full));
     }
+    if !it.home.is_empty() {
+        lines.push(format!("it belongs at {}", it.home));
+    }
+    if !it.policy.is_empty() {
+        lines.push(format!("policies of an agent that may move it: {}", it.policy));
+    }
     lines.extend(it.copy.as_ref().map(|copy| format!("a copy at {} is kept current", copy.to)));
     for gpu in &it.devices {
         lines.push(format!(

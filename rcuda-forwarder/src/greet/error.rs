@@ -117,6 +117,11 @@ impl GreetError {
         "connection",
     ];
 
+    /// Whether a server says that this end has taken too long.
+    pub(crate) fn says_too_slow(&self) -> bool {
+        matches!(self, GreetError::Refused(said) if *said == GreetError::TooSlow.to_string())
+    }
+
     /// In one word, for those who count.
     pub(crate) fn reason(&self) -> &'static str {
         match self {

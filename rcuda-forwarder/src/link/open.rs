@@ -16,6 +16,13 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(
 /// pauses, the retries take about ten seconds; a server that still closes it then is another service, or is ending.
 pub(super) const HANG_UPS: u32 = 24;
 
+/// How often this end may be too slow for a server: a process that is stopped in the middle of a greeting, by a scheduler for example, greets
+/// anew when it continues.
+pub(super) const TOO_SLOW: u32 = 2;
+
+/// A server that closes the connection in a greeting that has taken so long has waited for this end, too.
+const LATE: Duration = Duration::from_secs(5);
+
 /// Time limits for connecting and greeting.
 pub(super) struct Opened {
     pub(super) connection: Duration,
@@ -42,10 +49,10 @@ pub(super) fn open(
     limit: &Opened,
     connect: &dyn Fn(Instant) -> io::Result<Conn>,
 ) -> Result<(Conn, [u8; 32]), LinkError> {
-    let (began, mut pause, mut hang_ups, mut before) = (Instant::now(), PAUSES[0], 0, None);
-    let (end, deadline) = (began + limit.all, began + limit.greeting);
+    let (mut began, mut pause, mut hang_ups, mut too_slow, mut before) = (Instant::now(), PAUSES[0], 0, 0, None);
     loop {
-        let connected = end.min(Instant::now() + limit.connection);
+        let (attempt, end, deadline) = (Instant::now(), began + limit.all, began + limit.greeting);
+        let connected = end.min(attempt + limit.connection);
         let conn = match connect(connected) {
             Ok(conn) => conn,
             // The earlier error says more.
@@ -56,8 +63,11 @@ pub(super) fn open(
             Err(why) => {
                 hang_ups += u32::from(matches!(why, GreetError::HungUp(_)));
                 let again = matches!(why, GreetError::Busy | GreetError::HungUp(_)) && hang_ups < HANG_UPS;
+                let was_late = why.says_too_slow() || matches!(why, GreetError::HungUp(_)) && attempt.elapsed() >= LATE;
                 let error = refused(to, &why);
-                if !again || Instant::now() + 2 * pause >= deadline {
+                if was_late && too_slow < TOO_SLOW {
+                    (too_slow, began) = (too_slow + 1, Instant::now());
+                } else if !again || Instant::now() + 2 * pause >= deadline {
                     return Err(error);
                 }
                 before = Some(error);

@@ -656,15 +656,39 @@ fn who_was_told_that_the_link_is_lost_is_not_told_twice() {
     assert!(replies.expect(3, Arc::new(Waiter::new(None))).is_err());
 }
 
-#[test]
-fn a_server_that_always_hangs_up_is_given_up_soon() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = format!("{}/0", port.local_addr().unwrap()).parse().unwrap();
-    let asked = thread::spawn(move || (0..open::HANG_UPS).for_each(|_| drop(port.accept().unwrap())));
+/// What connecting to a server on this port fails with.
+fn not_connected(place: String) -> String {
     let hello = JobHello { virtual_device: 0, pid: std::process::id(), env: Vec::new(), name: String::new() };
     let trust = Trust { authorities: None, known_servers: "/nonexistent".into(), certificate: None };
     let credentials = Credentials { token: Some(Token([7; 32])), munge: None, trust };
-    let lost = Link::connect(&to, Some(&credentials), &hello, None).err().unwrap();
-    assert!(lost.to_string().contains("during the greeting"), "{lost}");
+    Link::connect(&place.parse().unwrap(), Some(&credentials), &hello, None).err().unwrap().to_string()
+}
+
+#[test]
+fn a_server_that_always_hangs_up_is_given_up_soon() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("{}/0", port.local_addr().unwrap());
+    let asked = thread::spawn(move || (0..open::HANG_UPS).for_each(|_| drop(port.accept().unwrap())));
+    let lost = not_connected(to);
+    assert!(lost.contains("during the greeting"), "{lost}");
     asked.join().unwrap();
+}
+
+#[test]
+fn who_was_too_slow_for_a_server_greets_anew() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("plain://{}/0", port.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    thread::spawn(move || {
+        while let Ok((stream, _)) = port.accept() {
+            count.fetch_add(1, Ordering::Relaxed);
+            let conn = Conn::new(stream.into());
+            greet::introduce(&conn, greet::Offer::LOCAL).unwrap();
+            greet::refuse(&conn, &GreetError::TooSlow);
+        }
+    });
+    let refused = not_connected(to);
+    assert!(refused.ends_with("too slow"), "{refused}");
+    assert_eq!(asked.load(Ordering::Relaxed), 1 + open::TOO_SLOW as usize);
 }

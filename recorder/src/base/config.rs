@@ -22,6 +22,10 @@ pub(crate) struct Config {
     pub(crate) servers: Vec<PlaceSpec>,
     /// `MRCUDA_NAME`: the name of the job, if it was given one.
     pub(crate) name: Option<String>,
+    /// `MRCUDA_HOME_PLACE`: where the job belongs, which an agent reads.
+    pub(crate) home: Option<PlaceSpec>,
+    /// `MRCUDA_POLICY`: which policies of an agent may move the job, or `none`; an agent knows which there are.
+    pub(crate) policy: Option<String>,
     /// `MRCUDA_WAIT`: how long the job waits for its turn when it starts, if a server has no room, in milliseconds.
     pub(crate) wait: Duration,
     /// `MRCUDA_ON_SIGNAL`: the target of a move by signal.
@@ -85,6 +89,12 @@ pub(crate) enum ConfigError {
     /// The job's name is invalid.
     #[error("MRCUDA_NAME: `{0}` is not a name: it has 1 to {LONGEST_ID} letters, digits, dots, dashes or underscores")]
     Name(String),
+    /// Several homes.
+    #[error("MRCUDA_HOME_PLACE: {0} places: a job belongs at one")]
+    Homes(usize),
+    /// The list of policies is invalid.
+    #[error("MRCUDA_POLICY: `{0}` is not a list of policies, separated by commas, or none")]
+    Policy(String),
     /// The time is invalid.
     #[error("MRCUDA_WAIT: {0} is not a number of milliseconds")]
     Wait(String),
@@ -142,6 +152,14 @@ fn read() -> Result<Config, ConfigError> {
     if let Some(name) = name.as_ref().filter(|name| !is_name(name)) {
         return Err(ConfigError::Name(name.clone()));
     }
+    let mut homes = executing("MRCUDA_HOME_PLACE")?.unwrap_or_default();
+    if homes.len() > 1 {
+        return Err(ConfigError::Homes(homes.len()));
+    }
+    let policy = var("MRCUDA_POLICY");
+    if let Some(list) = policy.as_ref().filter(|list| list.len() > LONGEST_ID || !list.split(',').all(is_name)) {
+        return Err(ConfigError::Policy(list.clone()));
+    }
     let wait = match var("MRCUDA_WAIT") {
         None => Duration::ZERO,
         Some(ms) => Duration::from_millis(ms.parse().map_err(|_| ConfigError::Wait(ms.clone()))?),
@@ -165,6 +183,8 @@ fn read() -> Result<Config, ConfigError> {
     Ok(Config {
         servers,
         name,
+        home: homes.pop(),
+        policy,
         wait,
         on_signal,
         signal,

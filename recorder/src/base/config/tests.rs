@@ -56,6 +56,9 @@ fn errors_name_the_variable_and_the_value() {
     assert_eq!(ConfigError::Places(33).to_string(), "MRCUDA_SERVERS: 33 places: a job can have at most 32");
     assert_eq!(ConfigError::Signal("X".into()).to_string(), "MRCUDA_SIGNAL: no signal is called X");
     assert!(ConfigError::Name("a b".into()).to_string().starts_with("MRCUDA_NAME: `a b` is not a name: it has 1 to 64 letters"));
+    assert_eq!(ConfigError::Homes(2).to_string(), "MRCUDA_HOME_PLACE: 2 places: a job belongs at one");
+    let policy = ConfigError::Policy("home, balance".into()).to_string();
+    assert_eq!(policy, "MRCUDA_POLICY: `home, balance` is not a list of policies, separated by commas, or none");
     let connections = ConfigError::Connections { name: "MRCUDA_MOVE_CONNECTIONS", value: "0".into(), least: 1 };
     assert_eq!(connections.to_string(), "MRCUDA_MOVE_CONNECTIONS: 0 is not a number from 1 to 64");
     assert_eq!(ConfigError::CopyThreads("65".into()).to_string(), "MRCUDA_COPY_THREADS: 65 is not a number from 0 to 64");
