@@ -6,8 +6,8 @@ use crate::value_error::ValueError;
 use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
-    ClientLimits, ClusterUser, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, Target,
-    Token, WorkerLimits, error_line, info_line,
+    ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, Target, Token, UserSpec,
+    WorkerLimits, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,6 +24,10 @@ pub(crate) struct ServeArgs {
     /// Unix socket to listen on, for clients of the same user on this machine
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
+    /// Users of this machine who may use the Unix socket, too: any, USER (a name or number) or @GROUP [default: only the server's own user and
+    /// root]
+    #[arg(long, value_name = "USER,…", value_delimiter = ',')]
+    unix_users: Vec<UserSpec>,
     /// CUDA driver: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
@@ -39,7 +43,7 @@ pub(crate) struct ServeArgs {
     /// Clients over TCP who show a credential of munge need no token: those of these users of the cluster, who are any, USER (a name or
     /// number) or @GROUP, besides the server's own user and root [default: munge is not accepted]
     #[arg(long, value_name = "USER,…", value_delimiter = ',')]
-    munge: Vec<ClusterUser>,
+    munge: Vec<UserSpec>,
     /// Unix socket of munged [default: that of libmunge]
     #[arg(long, value_name = "PATH")]
     munge_socket: Option<PathBuf>,
@@ -208,6 +212,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
     rcuda_forwarder::serve(ServeOptions {
         listen,
         unix: args.unix.clone(),
+        unix_users: args.unix_users.clone(),
         driver,
         gpus: args.gpus,
         token,

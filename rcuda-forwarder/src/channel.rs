@@ -101,6 +101,8 @@ wire_struct! {
     pub(crate) struct Start {
         /// Path of the CUDA driver.
         pub(crate) driver: String,
+        /// The number of its server's user.
+        pub(crate) user: u32,
         /// The GPU's number in the driver.
         pub(crate) gpu: u32,
         /// Number of the device in the job.
@@ -135,6 +137,7 @@ impl Start {
     pub(crate) fn of_test() -> Start {
         Start {
             driver: String::new(),
+            user: nix::unistd::geteuid().as_raw(),
             gpu: 0,
             virtual_device: 0,
             limits: WorkerLimits::of_machine(),
@@ -378,6 +381,7 @@ mod tests {
         for m in [
             Message::Start(Start {
                 driver: "d".into(),
+                user: 3,
                 gpu: 1,
                 virtual_device: 2,
                 limits: WorkerLimits::of_machine(),
@@ -437,6 +441,24 @@ mod tests {
         assert_eq!(refused.map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
         // A message that must arrive is waited for, but not forever.
         assert_eq!(a.send(&Message::Measure, None).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn descriptors_beside_the_one_of_a_message_are_an_error_and_closed() {
+        use crate::socket::MOST_DESCRIPTORS;
+        use nix::sys::socket::{ControlMessage, sendmsg};
+        use std::os::fd::AsRawFd;
+        for n in [2, MOST_DESCRIPTORS] {
+            let (a, b) = Channel::pair().unwrap();
+            let (mut reader, writer) = io::pipe().unwrap();
+            let fds = vec![writer.as_raw_fd(); n];
+            let (bytes, rights) = (Message::Measure.bytes(), [ControlMessage::ScmRights(&fds)]);
+            sendmsg::<()>(a.fd.as_raw_fd(), &[io::IoSlice::new(&bytes)], &rights, MsgFlags::empty(), None).unwrap();
+            drop(writer);
+            assert_eq!(Channel::over(b).receive().unwrap_err().kind(), io::ErrorKind::InvalidData, "{n}");
+            // No end for writing is left here.
+            reader.read_to_end(&mut Vec::new()).unwrap();
+        }
     }
 
     #[test]

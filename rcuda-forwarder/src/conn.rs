@@ -175,6 +175,11 @@ impl Conn {
         socket::peer_name(self.socket().ok()?).map(|a| a.ip().to_canonical())
     }
 
+    /// The user of the process that has connected over a Unix socket, as the kernel knows it.
+    pub(crate) fn unix_peer(&self) -> Option<u32> {
+        socket::peer_user(self.socket().ok()?).ok()
+    }
+
     /// Describes the peer for logs, as far as the kernel knows it.
     pub(crate) fn peer(&self) -> String {
         self.socket().map_or_else(|e| e.to_string(), socket::peer)

@@ -15,9 +15,7 @@ use crate::channel::{Message, OPENING, StartReader};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::greet::{
-    self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown, route as route_of, ticket_key, ticket_name,
-};
+use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown};
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
@@ -52,16 +50,16 @@ use privileges::{Privileges, WorkerUser};
 use retirement::Retirement;
 use seats::Seats;
 use service_manager::Sockets;
-use socket::{bind, identity, same_user};
-use std::collections::HashMap;
+use socket::{bind, identity, permitted_user, set_mode};
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tickets::Tickets;
 
 mod accepted_tokens;
 mod accounting;
@@ -84,6 +82,7 @@ mod metrics_options;
 mod nvml;
 mod outgoing;
 mod packets;
+mod permitted;
 mod pool;
 mod privileges;
 mod rate;
@@ -94,15 +93,18 @@ mod socket;
 mod stays;
 mod successor;
 mod take_over;
+mod tickets;
 mod turn;
 mod users;
 
-pub use cluster_users::{ClusterUser, ClusterUserError, MungeOptions};
+pub use cluster_users::MungeOptions;
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
 pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
+use permitted::Permitted;
+pub use permitted::{UserSpec, UserSpecError};
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -118,8 +120,10 @@ const QUESTIONS: Budget = Budget { all: 32, of_one: 8 };
 pub struct ServeOptions {
     /// TCP address; port 0 selects a free one.
     pub listen: Option<SocketAddr>,
-    /// Unix socket, for the same user.
+    /// Unix socket, for the same user and root.
     pub unix: Option<PathBuf>,
+    /// Other users who may use the Unix socket.
+    pub unix_users: Vec<UserSpec>,
     /// CUDA driver.
     pub driver: PathBuf,
     /// Number of the driver's GPUs to offer; `None`: all.
@@ -173,14 +177,6 @@ pub struct ServeOptions {
     pub announce: fn(&str),
 }
 
-/// A ticket that a worker expects.
-#[derive(Debug)]
-struct Ticket {
-    secret: [u8; 32],
-    left: u32,
-    worker: Weak<pool::Worker>,
-}
-
 /// State shared by all threads of the daemon.
 #[derive(Debug)]
 struct State {
@@ -190,6 +186,8 @@ struct State {
     tokens: Option<AcceptedTokens>,
     /// Clients of its cluster, which need no token.
     cluster: Option<ClusterUsers>,
+    /// Users of its machine besides its own and root, who may use its Unix socket.
+    unix_users: Option<Permitted>,
     tls: Option<ServerTls>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
@@ -197,8 +195,7 @@ struct State {
     pool: Pool,
     /// What its GPUs measure.
     nvml: Nvml,
-    /// Tickets by name.
-    tickets: Mutex<HashMap<[u8; 32], Ticket>>,
+    tickets: Tickets,
     parting: AtomicUsize,
     /// A seat for each question about the server that is being answered.
     questions: Seats<Source>,
@@ -447,6 +444,7 @@ impl Daemon {
         }
         let tokens = o.listen.map(|_| accepted_tokens(o, log)).transpose()?;
         let cluster = o.listen.and(o.munge.as_ref()).map(ClusterUsers::open).transpose()?;
+        let unix_users = (!o.unix_users.is_empty()).then(|| Permitted::find("--unix-users", &o.unix_users)).transpose()?;
         let certificate = o.listen.map(|_| certificate(o)).transpose()?;
         let tls = certificate.as_ref().map(|c| ServerTls::new(c, o.client_ca.as_deref())).transpose();
         let tls = tls.map_err(|why| match why {
@@ -487,12 +485,13 @@ impl Daemon {
             since_unix_ms: unix_ms(),
             tokens,
             cluster,
+            unix_users,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
             pool: pool.after(earlier.clone()),
             nvml,
-            tickets: Mutex::default(),
+            tickets: Tickets::default(),
             parting: AtomicUsize::new(0),
             questions: Seats::default(),
             lines: Lines::default(),
@@ -530,9 +529,14 @@ impl Daemon {
         }
         if let Some(path) = &o.unix {
             let failed = |source| ServeError::Listen { at: path.display().to_string(), source };
+            let has_others = state.unix_users.is_some();
             let (listener, file) = match sockets.take_unix(path) {
-                Some((passed, removes)) => (passed, removes.then(|| identity(path)).transpose().map_err(failed)?),
-                None => bind(path).map(|(listener, file)| (listener.into(), Some(file))).map_err(failed)?,
+                Some((passed, removes)) => {
+                    // Its options may be others than those of the daemon that has made the file.
+                    let own = removes.then(|| set_mode(path, has_others).and_then(|()| identity(path)));
+                    (passed, own.transpose().map_err(failed)?)
+                }
+                None => bind(path, has_others).map(|(listener, file)| (listener.into(), Some(file))).map_err(failed)?,
             };
             daemon.unix = Some(path.clone());
             file.into_iter().for_each(|file| daemon.listeners.remove_at_end((path.clone(), file)));
@@ -573,7 +577,9 @@ impl Daemon {
         };
         let munge = if self.state.cluster.is_some() { ", munge" } else { "" };
         let tcp = self.address.map(|a| format!("{a} (token file {token}{users}{munge}, certificate {fingerprint}{plain})"));
-        let unix = self.unix.as_ref().map(|path| format!("unix:{}", path.display()));
+        let others: Vec<String> = o.unix_users.iter().map(ToString::to_string).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" (also for {})", others.join(", ")) };
+        let unix = self.unix.as_ref().map(|path| format!("unix:{}{others}", path.display()));
         let places: Vec<String> = tcp.into_iter().chain(unix).collect();
         let after = self.state.earlier.as_ref().map(|earlier| format!(", after process {}", earlier.pid())).unwrap_or_default();
         format!("mrcuda: serving {gpus} on {}{after}", places.join(" and "))
@@ -668,7 +674,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             Opening::Job { locality, .. } if by == Entrance::LocalSocket => Ok([state.invited(*locality, conn)?].into()),
             Opening::Inspect | Opening::Trial if by == Entrance::LocalSocket => Err(GreetError::UnknownTicket),
             Opening::Job { .. } | Opening::Inspect | Opening::Trial => state.secrets(by, conn, &shown),
-            Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.ticket_key(name)?)].into()),
+            Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.tickets.key(name)?)].into()),
         })
     });
     let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
@@ -802,9 +808,7 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assi
             }
         }
         (Some(state), Message::Connect(number, to, ms)) => outgoing::connect(worker, state.pool.targets(), number, to, ms),
-        (Some(state), Message::Forget(secret)) => {
-            lock(&state.tickets).remove(&ticket_name(&secret));
-        }
+        (Some(state), Message::Forget(secret)) => state.tickets.forget(worker, &secret),
         _ => {}
     };
     state.pool.start(profile, heard)
@@ -846,9 +850,6 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
     started
 }
 
-/// Maximum number of tickets that one worker may register at a time.
-const TICKETS: usize = 64;
-
 impl State {
     /// Begins to accept at the sockets, and waits for a daemon that takes over.
     fn open(self: &Arc<Self>, listeners: &Arc<Listeners>) -> Result<(), ServeError> {
@@ -860,7 +861,7 @@ impl State {
     /// Whether a client's first words say that it has a ticket which is none of this daemon.
     fn is_for_earlier(&self, conn: &Conn) -> bool {
         let route = greet::peek_route(conn, GREETING / 2).filter(|route| *route != Route::default());
-        route.is_some_and(|wanted| !lock(&self.tickets).keys().any(|name| route_of(name) == wanted))
+        route.is_some_and(|wanted| !self.tickets.have(&wanted))
     }
 
     /// Decides whether a client may connect, as far as that is known before it has said anything.
@@ -871,7 +872,7 @@ impl State {
                 // A client that reads nothing must not hold up a thread that writes to it.
                 conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)
             }
-            Entrance::Unix | Entrance::PassedUnix => same_user(conn),
+            Entrance::Unix | Entrance::PassedUnix => permitted_user(conn, self.unix_users.as_ref()).map(drop),
             // Every opening there has a key of its own.
             Entrance::LocalSocket => Ok(()),
         }
@@ -885,7 +886,10 @@ impl State {
         match by {
             Entrance::Tcp => self.tokens.as_ref().map(AcceptedTokens::current).ok_or(GreetError::WrongToken),
             // The kernel identifies the peer, which is sufficient proof.
-            Entrance::Unix => Ok([Secret::of_nobody([0; 32])].into()),
+            Entrance::Unix => {
+                let other = permitted_user(conn, self.unix_users.as_ref())?;
+                Ok([Secret { key: [0; 32], user: other.map(|uid| User::System(Arc::new(users::account(uid)))) }].into())
+            }
             Entrance::LocalSocket | Entrance::PassedTcp | Entrance::PassedUnix => Err(GreetError::UnknownTicket),
         }
     }
@@ -893,8 +897,11 @@ impl State {
     /// Whether a job may still start: its user may have been shut out since the greeting.
     fn still_accepts(&self, secret: &Secret) -> bool {
         secret.user.as_ref().is_none_or(|user| match user {
-            User::OfToken(_) => self.tokens.as_ref().is_some_and(|tokens| tokens.accepts(user)),
-            User::OfMunge(account) => self.cluster.as_ref().is_some_and(|cluster| cluster.permits(account.uid)),
+            User::Token(_) => self.tokens.as_ref().is_some_and(|tokens| tokens.accepts(user)),
+            User::Munge(account) => self.cluster.as_ref().is_some_and(|cluster| cluster.permits(account.uid)),
+            User::System(account) => {
+                self.unix_users.as_ref().is_some_and(|named| named.has(account.uid, nix::unistd::geteuid().as_raw()))
+            }
         })
     }
 
@@ -912,56 +919,35 @@ impl State {
         }
     }
 
-    /// The secret of a job's invitation, which is its user's. Memory is shared only with those who may use the Unix socket.
+    /// The secret of a job's invitation, which is its user's. Memory is shared only with the server's user and root.
     fn invited(&self, locality: Locality, conn: &Conn) -> Result<Secret, GreetError> {
-        same_user(conn)?;
+        permitted_user(conn, None)?;
         let Locality::Invited(name) = locality else { return Err(GreetError::UnknownTicket) };
         let secret = self.local_socket.as_ref().and_then(|socket| socket.take(&name)).ok_or(GreetError::UnknownTicket)?;
         if self.still_accepts(&secret) { Ok(secret) } else { Err(GreetError::WrongToken) }
     }
 
-    /// Whether jobs must have a certificate.
-    fn requires_certificate(&self, by: Entrance) -> bool {
-        by == Entrance::Tcp && self.tls.as_ref().is_some_and(|tls| tls.certified_only)
-    }
-
     fn expect(&self, worker: &Arc<pool::Worker>, secret: [u8; 32], left: u32) {
-        {
-            let mut t = lock(&self.tickets);
-            t.retain(|_, ticket| ticket.worker.strong_count() > 0);
-            let of_worker = t.values().filter(|ticket| std::ptr::eq(ticket.worker.as_ptr(), Arc::as_ptr(worker))).count();
-            if left == 0 || of_worker >= TICKETS || t.contains_key(&ticket_name(&secret)) {
-                let text = format!("worker {} asked for a ticket that it cannot have", worker.pid());
-                (self.log)(&LogLine::warning(text).of_worker(worker.pid(), worker.gpu()));
-                return;
-            }
-            t.insert(ticket_name(&secret), Ticket { secret, left, worker: Arc::downgrade(worker) });
+        if self.tickets.expect(worker, secret, left) {
+            // If the worker has ended, no answer is needed.
+            let _ = worker.send(&Message::Expecting(secret), None);
+        } else {
+            let text = format!("worker {} asked for a ticket that it cannot have", worker.pid());
+            (self.log)(&LogLine::warning(text).of_worker(worker.pid(), worker.gpu()));
         }
-        // If the worker has ended, no answer is needed.
-        let _ = worker.send(&Message::Expecting(secret), None);
     }
 
-    fn ticket_key(&self, name: &[u8; 32]) -> Result<[u8; 32], GreetError> {
-        lock(&self.tickets).get(name).map(|t| ticket_key(&t.secret)).ok_or(GreetError::UnknownTicket)
-    }
-
-    /// Hands a connection that has proved its ticket to the worker. A ticket is valid for the number of connections
-    /// requested.
+    /// Hands a connection that has proved its ticket to the worker.
     fn bulk(&self, name: &[u8; 32], conn: &Conn, rdma: bool) -> Result<(), AssignError> {
         conn.limit_unacknowledged(BULK_UNACKNOWLEDGED)?;
         let session = conn.session()?;
-        let (secret, worker) = {
-            let mut t = lock(&self.tickets);
-            let ticket = t.get_mut(name).ok_or(AssignError::TicketUsed)?;
-            let found = (ticket.secret, ticket.worker.upgrade());
-            ticket.left -= 1;
-            if ticket.left == 0 {
-                t.remove(name);
-            }
-            found
-        };
-        let worker = worker.ok_or(AssignError::TicketWorkerEnded)?;
+        let (secret, worker) = self.tickets.take(name)?;
         Ok(conn.socket().and_then(|fd| worker.send(&Message::Bulk(secret, session, rdma), Some(fd)))?)
+    }
+
+    /// Whether jobs must have a certificate.
+    fn requires_certificate(&self, by: Entrance) -> bool {
+        by == Entrance::Tcp && self.tls.as_ref().is_some_and(|tls| tls.certified_only)
     }
 }
 

@@ -61,7 +61,8 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", o.program.display())))?;
     drop(theirs);
     let virtual_device = hello.virtual_device;
-    let start = Start { driver, gpu, virtual_device, limits, plain: true, gpudirect: false, store, confinement: None };
+    let user = nix::unistd::geteuid().as_raw();
+    let start = Start { driver, user, gpu, virtual_device, limits, plain: true, gpudirect: false, store, confinement: None };
     channel.send(&Message::Start(start), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(Ok(_)), None)) => {}

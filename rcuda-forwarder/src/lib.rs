@@ -74,9 +74,7 @@ pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
-pub use daemon::{
-    ClusterUser, ClusterUserError, Drain, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions, serve,
-};
+pub use daemon::{Drain, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions, UserSpec, UserSpecError, serve};
 pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError, Scheme};
 pub use executor::fork::NotInherited;

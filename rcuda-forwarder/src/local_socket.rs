@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn an_invitation_is_for_one_connection_and_one_use() {
         let (socket, _listener) = LocalSocket::listen().unwrap();
-        let ann = User::OfToken(Arc::new(UserToken { name: "ann".into(), token: Token([5; 32]), added_unix_ms: 5 }));
+        let ann = User::Token(Arc::new(UserToken { name: "ann".into(), token: Token([5; 32]), added_unix_ms: 5 }));
         let (first, second) = (socket.invite(&BINDING, None).unwrap(), socket.invite(&BINDING, Some(ann.clone())).unwrap());
         assert!(first.socket == second.socket && first.secret != second.secret);
         let proof = socket.take(&second.name()).unwrap();

@@ -60,7 +60,7 @@ impl Confinement {
 }
 
 /// What the operator has chosen, and what concerns it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Wishes<'a> {
     pub(crate) mode: SandboxMode,
     pub(crate) driver: &'a Path,
@@ -130,7 +130,7 @@ impl Sandbox {
         {
             return Err(format!("a cache that does not contain the server's secrets: {}", cache.display()));
         }
-        let mps = mps_directory();
+        let mps = mps_directory(std::env::var_os("CUDA_MPS_PIPE_DIRECTORY"), Path::new("/tmp/nvidia-mps"));
         let unix_sockets = mps.is_some() || faults::asks_on_socket();
         let text = |path: &Path| path.to_str().map(ToOwned::to_owned);
         let has =
@@ -184,17 +184,16 @@ fn contains_secret(wishes: &Wishes<'_>, directory: &Path) -> bool {
 
 /// Where the Multi-Process Service has its pipes, if it runs: a driver connects to it when it starts. The usual place counts only if nobody
 /// but root and this user could have made it.
-fn mps_directory() -> Option<PathBuf> {
-    let named = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map(PathBuf::from);
-    let directory = named.clone().unwrap_or_else(|| PathBuf::from("/tmp/nvidia-mps"));
+fn mps_directory(named: Option<OsString>, usual: &Path) -> Option<PathBuf> {
+    let directory = named.as_deref().map_or(usual, Path::new);
     if named.is_none() {
-        let about = std::fs::symlink_metadata(&directory).ok()?;
+        let about = std::fs::symlink_metadata(directory).ok()?;
         let is_ours = about.uid() == 0 || about.uid() == nix::unistd::geteuid().as_raw();
         if !about.is_dir() || !is_ours || about.mode() & 0o022 != 0 {
             return None;
         }
     }
-    directory.join("control").exists().then(|| std::fs::canonicalize(&directory).ok()).flatten()
+    directory.join("control").exists().then(|| std::fs::canonicalize(directory).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -243,6 +242,54 @@ mod tests {
         let (beside, driver) = (home.join("libcuda.so.1"), libraries.join("libcuda.so.1"));
         assert_eq!(at(&driver), [libraries.clone(), driver]);
         assert_eq!(at(&beside), [beside, libraries.clone()]);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn secrets_that_are_made_later_and_caches_with_secrets_are_known() {
+        let directory = std::env::temp_dir().join(format!("mrcuda-sandbox-later-{}", std::process::id()));
+        let (home, link) = (directory.join("home"), directory.join("link"));
+        std::fs::create_dir_all(&home).unwrap();
+        std::os::unix::fs::symlink(&home, &link).unwrap();
+        // The server makes it at its first start, by a path with a link.
+        let secrets = [link.join("token")];
+        let wishes = Wishes { secrets: &secrets, ..wishes(SandboxMode::Auto) };
+        assert!(contains_secret(&wishes, &home) && contains_secret(&wishes, &directory));
+        assert!(!contains_secret(&wishes, &home.join("cache")));
+        let with_cache = |cache: &Path| Sandbox::plan_for(FULL, &Wishes { jit_cache: Some(cache), ..wishes }, None);
+        for cache in [&home, &link, &directory] {
+            let why = with_cache(cache).unwrap_err();
+            assert!(why.starts_with("a cache that does not contain the server's secrets: "), "{why}");
+        }
+        assert!(with_cache(&directory.join("cache")).is_ok());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn pipes_that_others_could_have_made_open_no_sockets_to_workers() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = std::env::temp_dir().join(format!("mrcuda-sandbox-mps-{}", std::process::id()));
+        let (usual, link) = (directory.join("nvidia-mps"), directory.join("link"));
+        std::fs::create_dir_all(&usual).unwrap();
+        std::os::unix::fs::symlink(&usual, &link).unwrap();
+        let allow = |mode| std::fs::set_permissions(&usual, std::fs::Permissions::from_mode(mode)).unwrap();
+        allow(0o755);
+        assert_eq!(mps_directory(None, &usual), None, "nothing listens there");
+        std::fs::write(usual.join("control"), "").unwrap();
+        let real = std::fs::canonicalize(&usual).unwrap();
+        assert_eq!(mps_directory(None, &usual), Some(real.clone()));
+        assert_eq!(mps_directory(None, &link), None, "a link that anybody can have put there");
+        for mode in [0o775, 0o757, 0o777] {
+            allow(mode);
+            assert_eq!(mps_directory(None, &usual), None, "{mode:o}");
+            // The operator may name what they like.
+            assert_eq!(mps_directory(Some(usual.clone().into()), Path::new("/nowhere")), Some(real.clone()));
+        }
+        allow(0o755);
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&usual, Some(4_000_001), None).unwrap();
+            assert_eq!(mps_directory(None, &usual), None, "of another user");
+        }
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

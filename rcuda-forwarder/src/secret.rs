@@ -22,7 +22,7 @@ impl Secret {
 
     /// The token of a user.
     pub(crate) fn of_user(user: UserToken) -> Secret {
-        Secret { key: user.token.0, user: Some(User::OfToken(Arc::new(user))) }
+        Secret { key: user.token.0, user: Some(User::Token(Arc::new(user))) }
     }
 
     /// The name of the user.

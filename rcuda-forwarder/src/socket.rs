@@ -106,6 +106,11 @@ impl ByteStream for Socket {
     }
 }
 
+/// The user of the process that has connected to a Unix socket, as the kernel knows it.
+pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(getsockopt(&fd, sockopt::PeerCredentials)?.uid())
+}
+
 /// Address of the other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Address<'a> {

@@ -2,7 +2,7 @@
 
 use crate::socket::Address;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -83,6 +83,18 @@ pub(crate) enum Sender {
     SameUser,
     /// A job at this address.
     At(IpAddr),
+}
+
+impl Sender {
+    /// The job at an address, or, without one, of a user at the Unix socket of a server of the user `own`. Another user's job is at this
+    /// machine, and may do through the server what it could do over TCP.
+    pub(crate) fn of(address: Option<IpAddr>, user: Option<u32>, own: u32) -> Sender {
+        match (address, user) {
+            (Some(address), _) => Sender::At(address),
+            (None, Some(user)) if user == own || user == 0 => Sender::SameUser,
+            (None, _) => Sender::At(Ipv4Addr::LOCALHOST.into()),
+        }
+    }
 }
 
 /// The targets that a server allows. An empty list: the default, see [`Targets::allow`].
@@ -221,6 +233,25 @@ mod tests {
         let unix = |path| allowed(&["unix:/run/m.sock", "10.0.0.0/8"], Address::Unix(Path::new(path)));
         assert!(unix("/run/m.sock") && !unix("/run/docker.sock"));
         assert!(targets(&["none"]).allow(Sender::SameUser, Address::Unix(Path::new("/x"))), "it could go there itself");
+    }
+
+    #[test]
+    fn a_users_job_at_the_unix_socket_is_one_of_this_machine() {
+        let (own, ann) = (990, 1000);
+        assert_eq!([own, 0].map(|user| Sender::of(None, Some(user), own)), [Sender::SameUser; 2]);
+        let loopback = Sender::At(Ipv4Addr::LOCALHOST.into());
+        assert_eq!([Some(ann), None].map(|user| Sender::of(None, user, own)), [loopback; 2]);
+        let address = "10.9.9.9".parse().unwrap();
+        // As munge says it over TCP.
+        assert_eq!(Sender::of(Some(address), Some(own), own), Sender::At(address));
+        let to = |text: &str| text.parse().unwrap();
+        let allowed = |list: &[&str], to| {
+            let list: Vec<Target> = list.iter().map(|target| target.parse().unwrap()).collect();
+            Targets::new(&list).allow_in(loopback, to, Vec::new)
+        };
+        assert!(allowed(&[], Address::Ip(to("127.0.0.1:7878"))) && !allowed(&[], Address::Ip(to("127.0.0.1:22"))));
+        let socket = Address::Unix(Path::new("/run/mrcuda/socket"));
+        assert!(!allowed(&[], socket) && allowed(&["unix:/run/mrcuda/socket"], socket));
     }
 
     #[test]

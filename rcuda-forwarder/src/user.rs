@@ -8,15 +8,17 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum User {
     /// Has a token of their own.
-    OfToken(Arc<UserToken>),
+    Token(Arc<UserToken>),
     /// Has a credential of munge.
-    OfMunge(Arc<Account>),
+    Munge(Arc<Account>),
+    /// Is another user of this machine than the server's, at its Unix socket.
+    System(Arc<Account>),
 }
 
-/// A user of the cluster.
+/// A user by number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// The number, which all machines of the cluster have in common.
+    /// The number; all machines of a cluster have it in common.
     pub(crate) uid: u32,
     /// The name on the server's machine; `uid N` if it knows none.
     pub(crate) name: String,
@@ -26,24 +28,25 @@ impl User {
     /// The user's name.
     pub(crate) fn name(&self) -> &str {
         match self {
-            User::OfToken(token) => &token.name,
-            User::OfMunge(account) => &account.name,
+            User::Token(token) => &token.name,
+            User::Munge(account) | User::System(account) => &account.name,
         }
     }
 
     /// How the name is known.
     pub(crate) fn by(&self) -> UserBy {
         match self {
-            User::OfToken(_) => UserBy::Token,
-            User::OfMunge(_) => UserBy::Munge,
+            User::Token(_) => UserBy::Token,
+            User::Munge(_) => UserBy::Munge,
+            User::System(_) => UserBy::System,
         }
     }
 
     /// The user's number, if it was shown.
     pub(crate) fn uid(&self) -> Option<u32> {
         match self {
-            User::OfToken(_) => None,
-            User::OfMunge(account) => Some(account.uid),
+            User::Token(_) => None,
+            User::Munge(account) | User::System(account) => Some(account.uid),
         }
     }
 }

@@ -301,7 +301,7 @@ pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn)
         let fd = for_shared_memory.connect(Destination::Share(*name), Instant::now() + SHARE)?;
         Ok(UnixStream::from(fd))
     });
-    let sender = conn.ip_peer().map_or(Sender::SameUser, Sender::At);
+    let sender = Sender::of(conn.ip_peer(), conn.unix_peer(), start.user);
     Reach::Daemon(Daemon { channel, dialer, sender, plain: start.plain })
 }
 
@@ -622,7 +622,12 @@ impl<P: Place> Worker<P> {
                 self.answer(head.ticket, head.id, rc, reply)
             }
             // The answer must not overtake the bytes of a copy that the GPU completed before.
-            outcome => self.completion.add(Item { ticket: head.ticket, id: head.id, reply: std::mem::take(reply), outcome }),
+            outcome => {
+                if !self.completion.wait_for_room(self.late_calls.limit(), QUEUE_TIMEOUT, || self.place.awaits_job()) {
+                    return Err(self.queue_is_full());
+                }
+                self.completion.add(Item::new(head.ticket, head.id, std::mem::take(reply), outcome));
+            }
         }
         Ok(())
     }

@@ -64,6 +64,7 @@ fn daemon(directory: &Path) -> ExitCode {
     let is_small = directory.join("small").exists();
     let served = serve(ServeOptions {
         listen: Some(([127, 0, 0, 1], 0).into()),
+        unix_users: Vec::new(),
         unix: Some(directory.join("socket")),
         driver: beside("libsoftgpu.so"),
         gpus: None,

@@ -110,9 +110,7 @@ impl<'a> Job<'a> {
         let _ = std::fs::remove_file(&end);
         let file = end.display().to_string();
         let env = [env, &[("ORBIT_END", &file)]].concat();
-        let mut job = Job::start(scene, name, options, &scene.install.file("orbit"), args, &env);
-        job.end = Some(end);
-        job
+        Job::start(scene, name, options, &scene.install.file("orbit"), args, &env).may_end(end)
     }
 
     /// Starts a program natively.
@@ -131,6 +129,13 @@ impl<'a> Job<'a> {
         command.stdin(Stdio::null()).stdout(file("out")).stderr(file("err"));
         let child = command.spawn().unwrap_or_else(|e| panic!("cannot start {name}: {e}"));
         Job { scene, child, start: Instant::now(), name: name.to_owned(), end: None, over: false }
+    }
+
+    /// The same for one that may end early once this file is there.
+    #[must_use]
+    pub fn may_end(mut self, end: PathBuf) -> Job<'a> {
+        self.end = Some(end);
+        self
     }
 
     /// Process id: `mrcuda run` executes the program in the same process, so it is the program's.

@@ -40,8 +40,10 @@
 //! | `when_full` | jobs that find no memory move to a place that has it |
 //! | `trust` | tokens, strangers |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
+//! | `hostile_target` | a job stays where it was, whatever the target of a move answers |
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
 //! | `munge` | jobs of a cluster need no token |
+//! | `other_users` | a Unix socket serves the users who are named, and root lists and moves the jobs of all |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
 //! | `service` | clients come and go and move at a server that is replaced, with an agent that is killed: nothing is lost, nothing grows |
 //! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
@@ -73,6 +75,7 @@ mod endings;
 mod exclusive;
 mod host_memory;
 mod hostile_client;
+mod hostile_target;
 mod journals;
 mod kill;
 mod large_copies;
@@ -85,6 +88,7 @@ mod munge;
 mod network;
 mod nvml;
 mod order;
+mod other_users;
 mod output;
 mod parking;
 mod peers;

@@ -28,12 +28,24 @@ const REFUSED: &[(&str, Mechanism)] = &[
     ("times", Mechanism::Seccomp),
     ("attribute", Mechanism::Seccomp),
     ("truncate", Mechanism::Seccomp),
+    ("cut", Mechanism::Seccomp),
+    ("file-handle", Mechanism::Seccomp),
+    ("terminal", Mechanism::Landlock),
     ("shadow", Mechanism::Landlock),
     ("sysctl", Mechanism::Landlock),
     ("ptrace", Mechanism::Seccomp),
     ("process_vm_readv", Mechanism::Seccomp),
     ("signal", Mechanism::Seccomp),
     ("signal-server", Mechanism::Seccomp),
+    ("thread-signal", Mechanism::Seccomp),
+    ("queued-signal", Mechanism::Seccomp),
+    ("process-descriptor", Mechanism::Seccomp),
+    ("pages", Mechanism::Seccomp),
+    ("descriptor-owner", Mechanism::Seccomp),
+    ("descriptor-owner-ex", Mechanism::Seccomp),
+    ("descriptor-signal", Mechanism::Seccomp),
+    ("socket-owner", Mechanism::Seccomp),
+    ("socket-group", Mechanism::Seccomp),
     ("prlimit", Mechanism::Seccomp),
     ("mem", Mechanism::Landlock),
     ("environ", Mechanism::Landlock),
@@ -54,6 +66,10 @@ const REFUSED: &[(&str, Mechanism)] = &[
     ("perf", Mechanism::Seccomp),
     ("io_uring", Mechanism::Seccomp),
     ("shm", Mechanism::Seccomp),
+    ("semaphores", Mechanism::Seccomp),
+    ("messages", Mechanism::Seccomp),
+    ("queue", Mechanism::Seccomp),
+    ("namespace", Mechanism::Seccomp),
 ];
 
 /// What any user's process may do without a sandbox.
@@ -68,6 +84,16 @@ const POSSIBLE: &[&str] = &[
     "chown",
     "times",
     "truncate",
+    "cut",
+    "openat2",
+    "terminal",
+    "thread-signal",
+    "process-descriptor",
+    "descriptor-owner",
+    "descriptor-owner-ex",
+    "descriptor-signal",
+    "socket-owner",
+    "socket-group",
     "signal",
     "signal-server",
     "prlimit",
@@ -82,6 +108,8 @@ const POSSIBLE: &[&str] = &[
     "tcp-listen",
     "unix-datagrams",
     "shm",
+    "semaphores",
+    "messages",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,9 +224,13 @@ fn assert_confined(log: &str, landlock: bool) {
         assert!(outcome.get(*name).is_some_and(|error| is_refusal(error)), "{name} ({by:?}): {outcome:?}");
     }
     // As if there were no such call, and no such socket.
-    for (name, error) in
-        [("clone3", libc::ENOSYS), ("x32", libc::ENOSYS), ("unix", libc::ENOENT), ("unix-abstract", libc::ENOENT)]
-    {
+    for (name, error) in [
+        ("clone3", libc::ENOSYS),
+        ("x32", libc::ENOSYS),
+        ("openat2", libc::ENOSYS),
+        ("unix", libc::ENOENT),
+        ("unix-abstract", libc::ENOENT),
+    ] {
         assert_eq!(outcome[name], error.to_string(), "{name}: {outcome:?}");
     }
     for (name, error) in outcome.iter().filter(|(name, _)| name.starts_with("may-")) {
@@ -248,6 +280,19 @@ fn without_landlock_the_rest_is_in_force() {
     assert!(log.contains("workers: no Landlock (the kernel does not offer it), seccomp; no user of their own"), "{log}");
     // What is then weaker is said in docs/security.md.
     assert_eq!(attempts(&log)["token"], "0");
+}
+
+#[test]
+fn a_call_by_the_interface_for_32_bits_ends_the_worker() {
+    let scene = Scene::new("32-bits");
+    let mut around = Surroundings::of(&scene);
+    around.variables.push(("SOFTGPU_TRY_32_BITS", "1".to_owned()));
+    if !around.log(&scene, &["--sandbox", "off"]).contains("attempts") {
+        eprintln!("this kernel has no such interface: nothing was tested");
+        return;
+    }
+    let log = around.log(&scene, &[]);
+    assert!(!log.contains("attempts") && log.contains(&format!("signal: {}", libc::SIGSYS)), "{log}");
 }
 
 #[test]

@@ -157,6 +157,41 @@ mod tests {
         assert_eq!(gone, Vec::<&str>::new(), "no message has these words");
     }
 
+    /// The names in a row that can only be those of tests: words joined by underscores, at least three of them.
+    fn tests_named(row: &str) -> impl Iterator<Item = &str> {
+        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        row.split('`').skip(1).step_by(2).filter(move |span| span.chars().all(is_word) && span.matches('_').count() > 1)
+    }
+
+    #[test]
+    fn every_test_that_pages_name_is_there() {
+        let row = "| a | `--option` | `a_file.rs`: `it_is_refused`, `process_vm_readv(2)`, `no_new_privs` |";
+        assert_eq!(tests_named(row).collect::<Vec<_>>(), ["it_is_refused", "no_new_privs"]);
+        let root = install::root();
+        let (mut sources, mut directories) = (String::new(), vec![root.join("tests/system")]);
+        for krate in std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()) {
+            directories.extend(["src", "tests"].map(|name| krate.join(name)).into_iter().filter(|path| path.is_dir()));
+        }
+        while let Some(directory) = directories.pop() {
+            for path in std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|e| e == "rs") {
+                    sources.push_str(&read(&path).unwrap());
+                }
+            }
+        }
+        let pages = ["docs/security.md", "tests/README.md"].map(|page| read(&root.join(page)).unwrap());
+        let page = pages.concat();
+        // The last cell, or a sentence that says what tests something.
+        let cells = page.lines().filter_map(|line| line.strip_suffix(" |").and_then(|row| row.rsplit(" | ").next()));
+        let sentences = page.split("\n\n").filter_map(|paragraph| Some(paragraph.split_once("The tests: ")?.1));
+        let named: BTreeSet<&str> = cells.chain(sentences).flat_map(tests_named).collect();
+        assert!(named.len() > 100, "{}", named.len());
+        let gone: Vec<&&str> = named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+        assert_eq!(gone, Vec::<&&str>::new(), "there is no such test");
+    }
+
     #[test]
     fn every_variable_is_documented() {
         let readme = read(&install::root().join("README.md")).unwrap();

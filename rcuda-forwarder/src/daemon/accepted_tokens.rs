@@ -204,7 +204,7 @@ mod tests {
         let tokens = &s.1;
         assert_eq!((s.names(), tokens.users()), (vec![None], 0));
         let ann = tokens.file().add("ann").unwrap();
-        let user = User::OfToken(Arc::new(ann.clone()));
+        let user = User::Token(Arc::new(ann.clone()));
         assert_eq!(s.names(), [None, Some("ann".into())]);
         assert!(tokens.accepts(&user));
         // The name alone does not count: the new token is another one.

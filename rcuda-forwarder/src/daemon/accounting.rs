@@ -198,7 +198,7 @@ mod tests {
 
     fn client() -> Client {
         let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: "train\x1b\n1".into() };
-        let ann = User::OfMunge(Arc::new(Account { uid: 1000, name: "ann".into() }));
+        let ann = User::Munge(Arc::new(Account { uid: 1000, name: "ann".into() }));
         Client::of(&pair().0, &hello, Some(ann))
     }
 

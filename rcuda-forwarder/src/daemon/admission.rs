@@ -25,11 +25,11 @@ pub(super) const AT_TCP: Budget = Budget { all: 512, of_one: 128 };
 pub(super) enum Source {
     /// A user with a token of their own, by name, from whatever address.
     TokenUser(Arc<str>),
-    /// A user of the cluster, by number: a name service that fails for a moment makes nobody another client.
-    ClusterUser(u32),
+    /// A user of the cluster or of this machine, by number: a name service that fails for a moment makes nobody another client.
+    Account(u32),
     /// An address; for IPv6 the /64 network, in which one machine can use any address.
     Address(IpAddr),
-    /// This machine, by a Unix socket.
+    /// The server's user or root on this machine, by a Unix socket.
     Here,
 }
 
@@ -37,8 +37,8 @@ impl Source {
     /// The source of a connection whose client has proved this.
     pub(super) fn of_client(conn: &Conn, secret: &Secret) -> Source {
         match &secret.user {
-            Some(User::OfToken(token)) => Source::TokenUser(token.name.as_str().into()),
-            Some(User::OfMunge(account)) => Source::ClusterUser(account.uid),
+            Some(User::Token(token)) => Source::TokenUser(token.name.as_str().into()),
+            Some(User::Munge(account) | User::System(account)) => Source::Account(account.uid),
             None => Source::of(conn),
         }
     }
@@ -48,7 +48,10 @@ impl Source {
         match conn.ip_peer() {
             Some(IpAddr::V6(a)) => Source::Address(Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)).into()),
             Some(a) => Source::Address(a),
-            None => Source::Here,
+            None => match conn.unix_peer() {
+                Some(user) if user != 0 && user != nix::unistd::geteuid().as_raw() => Source::Account(user),
+                _ => Source::Here,
+            },
         }
     }
 }
@@ -57,7 +60,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::TokenUser(name) => f.write_str(name),
-            Source::ClusterUser(uid) => write!(f, "uid {uid}"),
+            Source::Account(uid) => write!(f, "uid {uid}"),
             Source::Address(a) => a.fmt(f),
             Source::Here => f.write_str("this machine"),
         }

@@ -11,6 +11,7 @@ use crate::user::User;
 use control::name::printable;
 use cuda_api::clock::unix_ms;
 use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::geteuid;
 
 /// A job that a worker serves.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ impl Client {
             peer: conn.peer(),
             name: printable(&hello.name),
             since_unix_ms: unix_ms(),
-            sender: conn.ip_peer().map_or(Sender::SameUser, Sender::At),
+            sender: Sender::of(conn.ip_peer(), conn.unix_peer(), geteuid().as_raw()),
         }
     }
 

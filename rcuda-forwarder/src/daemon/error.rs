@@ -38,8 +38,13 @@ pub enum ServeError {
         own: u32,
     },
     /// A user or group who may use the server does not exist.
-    #[error("this machine has no {0} (mrcuda serve --munge)")]
-    ClusterUser(String),
+    #[error("this machine has no {what} (mrcuda serve {option})")]
+    NoSuchUser {
+        /// The user or group.
+        what: String,
+        /// The option that names it.
+        option: &'static str,
+    },
     /// A file with certificates cannot be read or created.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -299,8 +304,9 @@ impl AssignError {
 
 fn shut_out(user: &User) -> String {
     match user {
-        User::OfToken(token) => format!("the token of {} was revoked (mrcuda token)", token.name),
-        User::OfMunge(account) => format!("{} may no longer use this server (mrcuda serve --munge)", account.name),
+        User::Token(token) => format!("the token of {} was revoked (mrcuda token)", token.name),
+        User::Munge(account) => format!("{} may no longer use this server (mrcuda serve --munge)", account.name),
+        User::System(account) => format!("{} may no longer use this server (mrcuda serve --unix-users)", account.name),
     }
 }
 
@@ -387,7 +393,7 @@ mod tests {
             AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
             AssignError::Gpu { gpu: 1, offered: 1 },
             AssignError::Environment,
-            AssignError::Revoked(User::OfMunge(Arc::new(Account { uid: 5, name: "ann".into() }))),
+            AssignError::Revoked(User::Munge(Arc::new(Account { uid: 5, name: "ann".into() }))),
             AssignError::ClientWorkers { client: here.clone(), workers: 1 },
             AssignError::Workers(1),
             AssignError::GpuFull { gpu: 0, jobs: 1 },

@@ -693,6 +693,7 @@ impl Pool {
         let _ = (pid_sender.send(worker.pid), child_sender.send((worker.clone(), child)));
         let start = Start {
             driver,
+            user: nix::unistd::geteuid().as_raw(),
             gpu,
             virtual_device: worker.profile.virtual_device,
             limits: self.limits.of_worker,

@@ -1,11 +1,12 @@
 //! The sockets of a daemon: the loop that accepts connections; the file of its Unix socket, and its access check.
 
 use super::log::{LogLine, RateLimitedLog};
+use super::permitted::Permitted;
 use crate::conn::Conn;
 use crate::greet::GreetError;
+use crate::socket::peer_user;
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{getsockopt, sockopt};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -44,8 +45,14 @@ pub(super) fn accept_each(
     }
 }
 
+/// Who may connect to a Unix socket, as far as its file says: all, where users other than the server's and root are named. Which of them
+/// are served is decided by what the kernel says of their processes.
+pub(super) fn set_mode(path: &Path, has_others: bool) -> io::Result<()> {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(if has_others { 0o666 } else { 0o600 }))
+}
+
 /// Binds a Unix socket; one that a dead daemon has left is replaced. Any other existing file is left alone.
-pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
+pub(super) fn bind(path: &Path, has_others: bool) -> io::Result<(UnixListener, (u64, u64))> {
     // If two daemons start at once, one must not remove what the other has just bound: a lock serializes them.
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _turn = Flock::lock(File::open(directory)?, FlockArg::LockExclusive).map_err(|(_, e)| io::Error::from(e))?;
@@ -63,7 +70,7 @@ pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
         }
         r => r?,
     };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    set_mode(path, has_others)?;
     Ok((listener, identity(path)?))
 }
 
@@ -73,26 +80,23 @@ pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Whether the peer of a Unix socket is the server's user or root.
-pub(super) fn same_user(conn: &Conn) -> Result<(), GreetError> {
-    let peer = peer_of(conn.socket().map_err(GreetError::Io)?).map_err(GreetError::Io)?;
-    may_use(peer, nix::unistd::geteuid().as_raw())
+/// The user of the peer of a Unix socket, if it is of those `named`; `None`: it is the server's user or root, who always may use it.
+pub(super) fn permitted_user(conn: &Conn, named: Option<&Permitted>) -> Result<Option<u32>, GreetError> {
+    let peer = peer_user(conn.socket().map_err(GreetError::Io)?).map_err(GreetError::Io)?;
+    may_use(peer, nix::unistd::geteuid().as_raw(), named)
 }
 
 /// Whether the process at the other end of a Unix socket is of this process' user or of root.
 pub(super) fn is_of_same_user(fd: &impl AsFd) -> io::Result<bool> {
-    Ok(may_use(peer_of(fd.as_fd())?, nix::unistd::geteuid().as_raw()).is_ok())
+    Ok(may_use(peer_user(fd.as_fd())?, nix::unistd::geteuid().as_raw(), None).is_ok())
 }
 
-fn peer_of(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(getsockopt(&fd, sockopt::PeerCredentials)?.uid())
-}
-
-fn may_use(peer: u32, own: u32) -> Result<(), GreetError> {
-    if peer == own || peer == 0 {
-        Ok(())
-    } else {
-        Err(GreetError::Refused(format!("this socket serves uid {own} only; you are uid {peer}")))
+fn may_use(peer: u32, own: u32, named: Option<&Permitted>) -> Result<Option<u32>, GreetError> {
+    match named {
+        _ if peer == own || peer == 0 => Ok(None),
+        Some(named) if named.has(peer, own) => Ok(Some(peer)),
+        Some(named) => Err(named.refusal(peer)),
+        None => Err(GreetError::Refused(format!("this socket serves uid {own} only; you are uid {peer}"))),
     }
 }
 
@@ -103,8 +107,13 @@ mod tests {
 
     #[test]
     fn only_the_user_and_root() {
-        assert!(may_use(7, 7).is_ok() && may_use(0, 7).is_ok());
-        assert_eq!(may_use(8, 7).unwrap_err().to_string(), "this socket serves uid 7 only; you are uid 8");
+        assert!([7, 0].iter().all(|peer| matches!(may_use(*peer, 7, None), Ok(None))));
+        assert_eq!(may_use(8, 7, None).unwrap_err().to_string(), "this socket serves uid 7 only; you are uid 8");
+        let named = Permitted::find("--unix-users", &["4000001".parse().unwrap()]).unwrap();
+        assert!([7, 0].iter().all(|peer| matches!(may_use(*peer, 7, Some(&named)), Ok(None))));
+        assert!(matches!(may_use(4_000_001, 7, Some(&named)), Ok(Some(4_000_001))));
+        let refused = may_use(4_000_002, 7, Some(&named)).unwrap_err().to_string();
+        assert_eq!(refused, "uid 4000002 may not use this server (mrcuda serve --unix-users)");
     }
 
     #[test]
@@ -117,7 +126,7 @@ mod tests {
             nix::sys::socket::bind(left.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
             drop(left);
             let bound: Vec<_> = std::thread::scope(|s| {
-                let all: Vec<_> = (0..4).map(|_| s.spawn(|| bind(&path).ok())).collect();
+                let all: Vec<_> = (0..4).map(|_| s.spawn(|| bind(&path, false).ok())).collect();
                 all.into_iter().filter_map(|t| t.join().unwrap()).collect()
             });
             assert_eq!(bound.len(), 1);

@@ -12,6 +12,7 @@ use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
+use nix::unistd::geteuid;
 use std::ffi::OsString;
 use std::io;
 use std::io::{Read, Write};
@@ -34,7 +35,12 @@ mod local_socket;
 mod metrics;
 mod munge;
 mod take_over;
+mod unix_users;
 mod users;
+
+/// Users that no machine has.
+const ANN: u32 = 4_000_001;
+const BOB: u32 = 4_000_002;
 
 /// Not a test by itself: the daemons of the tests start this program with only this test, as their worker.
 #[test]
@@ -88,6 +94,7 @@ fn options_in(directory: &Path) -> ServeOptions {
     ServeOptions {
         listen: Some("127.0.0.1:0".parse().unwrap()),
         unix: Some(directory.join("socket")),
+        unix_users: Vec::new(),
         driver: "driver".into(),
         gpus: None,
         token: directory.join("token"),
@@ -168,6 +175,23 @@ impl Drop for Scene {
         self.daemon.stop();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Has a thread act as another user, as far as the kernel tells others. `None`, and a line on stderr, if this process is not root's.
+fn act_as<T: Send>(uid: u32, what: &str, body: impl FnOnce() -> T + Send) -> Option<T> {
+    if !geteuid().is_root() {
+        eprintln!("only root can act as other users: not tested: {what}");
+        return None;
+    }
+    thread::scope(|scope| {
+        let acting = scope.spawn(|| {
+            // SAFETY: the system call, unlike libc's function, concerns this thread alone, which ends with it.
+            let set = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+            assert_eq!(set, 0, "root may");
+            body()
+        });
+        Some(acting.join().unwrap())
+    })
 }
 
 fn hello() -> JobHello {
@@ -616,7 +640,7 @@ fn memory_goes_from_worker_to_worker() {
     // The daemon has forgotten a ticket whose connections were closed.
     target.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
     target.control(&Control::HangUp { ticket }).unwrap();
-    assert!(soon(|| lock(&t.daemon.state.tickets).is_empty()));
+    assert!(soon(|| t.daemon.state.tickets.left().is_empty()));
     assert!(bulk_connect(&t.at(1), &ticket, 1).is_err());
 }
 
@@ -679,11 +703,11 @@ fn workers_end_with_their_daemon() {
 fn a_socket_in_use_is_not_taken_and_a_dead_one_is_replaced() {
     let s = Scene::new();
     let path = s.directory.join("socket");
-    assert!(bind(&path).unwrap_err().to_string().contains("another process listens"));
+    assert!(bind(&path, false).unwrap_err().to_string().contains("another process listens"));
     let dead = s.directory.join("dead");
     drop(UnixListener::bind(&dead).unwrap());
     assert!(dead.exists());
-    bind(&dead).unwrap();
+    bind(&dead, false).unwrap();
 }
 
 #[test]
@@ -694,13 +718,13 @@ fn a_file_that_is_no_socket_of_ours_stays() {
     let link = s.directory.join("link");
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for path in [&file, &link, &s.directory] {
-        assert!(bind(path).unwrap_err().to_string().contains("no socket"), "{}", path.display());
+        assert!(bind(path, false).unwrap_err().to_string().contains("no socket"), "{}", path.display());
     }
     assert_eq!(std::fs::read_to_string(&link).unwrap(), "somebody's");
     // Another daemon has replaced the socket since: ours must not remove it.
     let path = s.directory.join("socket");
     std::fs::remove_file(&path).unwrap();
-    let (_theirs, _) = bind(&path).unwrap();
+    let (_theirs, _) = bind(&path, false).unwrap();
     s.daemon.stop();
     assert!(path.exists());
 }

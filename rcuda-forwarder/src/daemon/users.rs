@@ -1,6 +1,6 @@
 //! Users, by their tokens and on this machine.
 
-use crate::user::User;
+use crate::user::{Account, User};
 use crate::user_by::UserBy;
 use nix::unistd::{self, Uid};
 
@@ -8,6 +8,11 @@ use nix::unistd::{self, Uid};
 pub(super) fn name(uid: u32) -> Option<String> {
     let name = unistd::User::from_uid(Uid::from_raw(uid)).ok()??.name;
     Some(name).filter(|name| !name.chars().any(|c| c.is_control() || c.is_whitespace()))
+}
+
+/// A user by number, with the name on this machine.
+pub(super) fn account(uid: u32) -> Account {
+    Account { uid, name: name(uid).unwrap_or_else(|| format!("uid {uid}")) }
 }
 
 /// The name of the user that a client has proved to be, otherwise that of the user as whom its process runs on this machine.
@@ -19,12 +24,11 @@ pub(super) fn known_as(user: Option<&User>, uid: Option<u32>) -> Option<(String,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::user::Account;
     use std::sync::Arc;
 
     #[test]
     fn what_was_shown_says_more_than_the_kernel() {
-        let ann = User::OfMunge(Arc::new(Account { uid: 1000, name: "ann".into() }));
+        let ann = User::Munge(Arc::new(Account { uid: 1000, name: "ann".into() }));
         assert_eq!(known_as(Some(&ann), Some(0)), Some(("ann".into(), UserBy::Munge)));
         assert_eq!(known_as(None, Some(0)), Some(("root".into(), UserBy::System)));
         assert_eq!((known_as(None, None), known_as(None, Some(u32::MAX - 7))), (None, None));

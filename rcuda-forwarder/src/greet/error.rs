@@ -72,9 +72,14 @@ pub(crate) enum GreetError {
     /// There is no credential of munge, or it is not accepted.
     #[error("{0}")]
     Munge(#[from] MungeError),
-    /// A user of the cluster may not use the server.
-    #[error("{0} may not use this server (mrcuda serve --munge)")]
-    NotPermitted(String),
+    /// A user whom the server knows by munge, or by the kernel, may not use it.
+    #[error("{who} may not use this server (mrcuda serve {option})")]
+    NotPermitted {
+        /// The user, by name and number.
+        who: String,
+        /// The option that names those who may.
+        option: &'static str,
+    },
     /// The ticket of a data connection is unknown or used up.
     #[error("unknown ticket")]
     UnknownTicket,
@@ -134,7 +139,7 @@ impl GreetError {
             | GreetError::Tls(_)
             | GreetError::Untrusted(_) => "encryption",
             GreetError::NoMunge | GreetError::Munge(_) => "munge",
-            GreetError::NotPermitted(_) => "not_permitted",
+            GreetError::NotPermitted { .. } => "not_permitted",
             GreetError::UnknownTicket => "unknown_ticket",
             GreetError::TooSlow => "too_slow",
             GreetError::Busy => "busy",

@@ -279,3 +279,30 @@ fn impossible_jobs_are_refused() {
         assert!(matches!(meet(bad, [1; 32], [1; 32]).1, Err(GreetError::Garbage)));
     }
 }
+
+#[test]
+fn who_sends_back_what_it_has_heard_has_proved_nothing() {
+    // A server without the token answers with the client's own proof.
+    let (a, mut b) = pair();
+    let echo = thread::spawn(move || {
+        b.write_all(&[&preamble()[..], &[PLAIN], &[9; 32]].concat()).unwrap();
+        let mut said = vec![0; FIRST + 37 + job(7).body().len() + 4 + 32];
+        b.read_exact_by(&mut said, Instant::now() + LIMIT).unwrap();
+        b.write_all(&[&[0][..], &32u32.to_le_bytes(), &said[said.len() - 32..]].concat()).unwrap();
+        b
+    });
+    let client = greet(&a, &job(7), &[1; 32], Protection::Plain, within(LIMIT));
+    assert!(matches!(client, Err(GreetError::WrongToken)), "{client:?}");
+    echo.join().unwrap();
+    // A client without it has the server's nonce as its own one.
+    let (a, mut b) = pair();
+    let server =
+        thread::spawn(move || receive(&a, LIMIT, Offer::LOCAL, |_, _| Ok([Secret::of_nobody([1; 32])].into())).map(drop));
+    let mut heard = vec![0; preamble().len() + 1 + 32];
+    b.read_exact_by(&mut heard, Instant::now() + LIMIT).unwrap();
+    let (nonce, body) = (&heard[heard.len() - 32..], job(7).body());
+    let head = [&preamble()[..], &[PLAIN], &Route::default(), &[1], nonce, &(body.len() as u32).to_le_bytes()].concat();
+    b.write_all(&[&head[..], &body, &[0; 4], nonce].concat()).unwrap();
+    let server = server.join().unwrap();
+    assert!(matches!(server, Err(GreetError::WrongToken)), "{server:?}");
+}

@@ -12,9 +12,9 @@ use cuda_api::code::Code;
 use cuda_api::lock::wait;
 use cuda_api::spin::{Pause, Spinning, spin_time};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread polls without sleeping after the last completion, if no other thread needs the processor,
 const YIELD: Duration = Duration::from_micros(1000);
@@ -31,6 +31,15 @@ pub(super) struct Item<T> {
     pub(super) id: u16,
     pub(super) reply: Vec<u8>,
     pub(super) outcome: Outcome<T>,
+    /// What it takes, before its outcome adds to its reply.
+    bytes: u64,
+}
+
+impl<T> Item<T> {
+    pub(super) fn new(ticket: u64, id: u16, reply: Vec<u8>, outcome: Outcome<T>) -> Item<T> {
+        let bytes = (size_of::<Item<T>>() + reply.capacity()) as u64;
+        Item { ticket, id, reply, outcome, bytes }
+    }
 }
 
 /// The pending calls.
@@ -42,6 +51,8 @@ pub(super) struct Completion<T> {
     asleep: AtomicBool,
     /// Number of calls that are not answered yet.
     held: AtomicUsize,
+    /// What they take.
+    bytes: AtomicU64,
     /// The calls that are polled; locked while the place is polled.
     polling: Mutex<VecDeque<Item<T>>>,
 }
@@ -53,6 +64,7 @@ impl<T> Default for Completion<T> {
             arrived: Condvar::new(),
             asleep: AtomicBool::new(false),
             held: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
             polling: Mutex::default(),
         }
     }
@@ -64,10 +76,29 @@ impl<T> Completion<T> {
         self.held.load(Ordering::SeqCst) == 0
     }
 
+    /// Waits while the calls that are not answered take as much memory as this: the GPU has not reached them, or the client does not read the
+    /// answers. If the GPU waits for the job, its answer may lie behind the next call: then false after some time without an answer.
+    pub(super) fn wait_for_room(&self, limit: u64, timeout: Duration, awaits_job: impl Fn() -> bool) -> bool {
+        let held = || self.held.load(Ordering::Relaxed);
+        let (mut last, mut since) = (held(), Instant::now());
+        while self.bytes.load(Ordering::Relaxed) >= limit {
+            self.wake();
+            std::thread::sleep(Duration::from_millis(1));
+            if held() != last || !awaits_job() {
+                (last, since) = (held(), Instant::now());
+            }
+            if since.elapsed() > timeout {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Adds a call. Only the thread that applies calls may do so, which defines their order. It must then
     /// [poll](Completion::poll_while) or [wake](Completion::wake) the polling thread.
     pub(super) fn add(&self, item: Item<T>) {
         self.held.fetch_add(1, Ordering::SeqCst);
+        self.bytes.fetch_add(item.bytes, Ordering::Relaxed);
         lock(&self.fresh).push_back(item);
     }
 
@@ -156,6 +187,7 @@ impl<T> Completion<T> {
         let mut poll = |pending: &mut T, reply: &mut Vec<u8>| place.poll(pending, reply);
         let mut tell = |item: &Item<T>, rc| {
             answer(item, rc);
+            self.bytes.fetch_sub(item.bytes, Ordering::Relaxed);
             self.held.fetch_sub(1, Ordering::AcqRel);
         };
         let mut any = false;
@@ -227,7 +259,7 @@ mod tests {
                 ends.push(at[stream as usize]);
                 streams.push(stream);
             }
-            let item = |i: u64| Item { ticket: i + 1, id: 0, reply: Vec::new(), outcome: Outcome::Pending(i) };
+            let item = |i: u64| Item::new(i + 1, 0, Vec::new(), Outcome::Pending(i));
             let mut list: VecDeque<Item<u64>> = (0..n).map(item).collect();
             let mut now = 0;
             let mut answered = Vec::new();
@@ -254,5 +286,25 @@ mod tests {
                 assert!(own.is_sorted(), "{answered:?} for ends {ends:?} on {streams:?}");
             }
         }
+    }
+
+    #[test]
+    fn calls_without_answers_wait_for_room_and_no_longer_than_a_job_that_is_waited_for() {
+        let calls = Completion::<u64>::default();
+        let item = |ticket| Item::new(ticket, 0, vec![0; 1000], Outcome::Pending(ticket));
+        (0..4).for_each(|ticket| calls.add(item(ticket)));
+        let most = calls.bytes.load(Ordering::Relaxed);
+        assert!((4000..8000).contains(&most), "{most}");
+        let soon = Duration::from_millis(20);
+        assert!(calls.wait_for_room(most + 1, soon, || true), "there is room");
+        assert!(!calls.wait_for_room(most, soon, || true), "the job may have to answer something first");
+        // Otherwise it waits until one is answered, however long that takes.
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| calls.wait_for_room(most, soon, || false));
+            std::thread::sleep(10 * soon);
+            assert!(!waits.is_finished());
+            calls.bytes.fetch_sub(1000, Ordering::Relaxed);
+            assert!(waits.join().unwrap());
+        });
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::channel::Start;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Ends the threads that poll it, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
@@ -119,8 +120,60 @@ fn tickets_for_no_connection_are_refused() {
     let worker = s.daemon.state.pool.warm(&profile).remove(0);
     for (left, known) in [(0, 0), (2, 1)] {
         s.daemon.state.expect(&worker, [7; 32], left);
-        assert_eq!(lock(&s.daemon.state.tickets).len(), known);
+        assert_eq!(s.daemon.state.tickets.left().len(), known);
     }
+}
+
+#[test]
+fn a_ticket_that_one_worker_expects_is_not_given_to_another() {
+    let s = Scene::lending(vec![0]);
+    let (first, other) = (s.link(0), s.link(0));
+    let ticket = [0x51; 32];
+    first.control(&Control::Expect { ticket, stripes: 2 }).unwrap();
+    let why = other.control(&Control::Expect { ticket, stripes: 2 }).unwrap_err().to_string();
+    assert!(!why.is_empty(), "it is refused");
+    assert!(logged(|l| l == format!("worker {} asked for a ticket that it cannot have", pid(&other))));
+    // Those who show it get to the first one.
+    assert_eq!(s.daemon.state.tickets.left(), [(2, Some(pid(&first) as u32))]);
+    assert_eq!(bulk_connect(&s.at(0), &ticket, 2).unwrap().len(), 2);
+}
+
+#[test]
+fn a_client_that_never_reads_answers_is_read_no_more_and_fills_no_memory() {
+    let of_worker = WorkerLimits { queue: 1 << 20, ..WorkerLimits::of_machine() };
+    let s = Scene::with(vec![0], |o| o.of_worker = of_worker);
+    let (conn, worker) = raw(&s);
+    let socket = conn.socket().unwrap().try_clone_to_owned().unwrap();
+    let mut seq = 0;
+    let mut call = |id: u16, ticket: u64, body: &[u8]| {
+        let head = Head { len: (24 + body.len()) as u32, id, flags: 0, seq, ticket };
+        seq += 1;
+        [&head.bytes()[..], body].concat()
+    };
+    // Each answer has a mebibyte, and nobody takes one.
+    let op = bytes(&CopyOut { src: 0, pitch: 0, width: 1 << 20, rows: 1, stream: 1 });
+    // More than the kernel keeps for both ends.
+    let (mut sent, most) = (0u64, 1 << 20);
+    let until = Instant::now() + Duration::from_secs(120);
+    let stopped = loop {
+        // A record of TLS is sent whole, so room is asked for first.
+        let mut waits = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+        let has_room = poll(&mut waits, PollTimeout::from(2000u16)).is_ok_and(|n| n == 1);
+        if !has_room || (&conn).write_all(&call(id::COPY_OUT, sent + 1, &op)).is_err() {
+            break true;
+        }
+        sent += 1;
+        if sent == most || Instant::now() > until {
+            break false;
+        }
+    };
+    assert!(stopped, "the worker took {sent} calls whose answers nobody reads");
+    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    assert!(peak.is_none_or(|kib| kib < 256 << 10), "{peak:?} KiB");
+    assert_eq!(about(&s.link(0), "gpu"), "0", "others are served");
+    drop((conn, socket));
+    assert!(soon(|| !runs(worker)));
 }
 
 #[test]

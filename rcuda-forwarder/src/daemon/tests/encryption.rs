@@ -10,7 +10,7 @@ use std::net::Shutdown;
 type Meddle = dyn Fn(bool, usize, &mut Vec<u8>) + Send + Sync;
 
 /// Somebody between clients and a server.
-fn between(server: SocketAddr, meddle: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) -> SocketAddr {
+pub(super) fn between(server: SocketAddr, meddle: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let meddle: Arc<Meddle> = Arc::new(meddle);
@@ -39,7 +39,7 @@ fn between(server: SocketAddr, meddle: impl Fn(bool, usize, &mut Vec<u8>) + Send
 }
 
 /// Where a server states its offer, and a client its choice: behind magic, protocol and build.
-const OFFER: usize = 44;
+pub(super) const OFFER: usize = 44;
 const BOTH: u8 = 3;
 const TLS: u8 = 1;
 const PLAIN: u8 = 2;
@@ -249,7 +249,7 @@ fn a_listener_learns_nothing_and_can_take_no_connection() {
     };
     assert!(replayed(&all[3]) < GREETING_BYTES);
     assert!(logged(|l| l.contains("was refused: ") && l.contains("TLS: ")));
-    assert_eq!(lock(&t.daemon.state.tickets).values().map(|ticket| ticket.left).collect::<Vec<_>>(), [1]);
+    assert_eq!(t.daemon.state.tickets.left().iter().map(|(left, _)| *left).collect::<Vec<_>>(), [1]);
 }
 
 #[test]

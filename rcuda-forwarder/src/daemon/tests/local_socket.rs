@@ -176,6 +176,19 @@ fn a_job_tells_a_listener_of_another_user_nothing() {
 
 /// A listener of the own user that says nothing costs the job two seconds, not the time that servers have.
 #[test]
+fn a_stranger_who_names_this_machine_gets_no_secret() {
+    let s = Scene::lending(vec![0]);
+    let (to, until) = (named(&s), limits().end);
+    let token = [0x77; 32];
+    let here = local_socket::machine(&token).map(Locality::Machine).unwrap();
+    let conn = Conn::open(&to, until).unwrap();
+    let refused = greet(&conn, &job(here), &token, Protection::Server(&to, &s.credentials.trust), limits());
+    assert!(matches!(refused, Err(GreetError::TokenRefused)), "{refused:?}");
+    // Nothing follows.
+    assert!(!matches!(greet::read_answer(&conn, until), Err(GreetError::Invited(_)) | Ok(_)));
+}
+
+#[test]
 fn a_silent_listener_is_given_up_soon() {
     let s = Scene::lending(vec![0]);
     let invitation = Invitation { socket: crate::token::random().unwrap(), secret: [5; 32] };

@@ -11,11 +11,6 @@ use crate::trial::trial;
 use crate::user::Account;
 use crate::user_by::UserBy;
 use munged::Munged;
-use nix::unistd::geteuid;
-
-/// Users that no machine has.
-const ANN: u32 = 4_000_001;
-const BOB: u32 = 4_000_002;
 
 /// A cluster of two machines, on one of which a server runs, and clients without a token on the other.
 struct Cluster {
@@ -67,23 +62,6 @@ impl Cluster {
     }
 }
 
-/// Has a thread act as another user, as far as the kernel tells others. `None`, and a line on stderr, if this process is not root's.
-fn act_as<T: Send>(uid: u32, what: &str, body: impl FnOnce() -> T + Send) -> Option<T> {
-    if !geteuid().is_root() {
-        eprintln!("only root can act as other users: not tested: {what}");
-        return None;
-    }
-    thread::scope(|scope| {
-        let acting = scope.spawn(|| {
-            // SAFETY: the system call, unlike libc's function, concerns this thread alone, which ends with it.
-            let set = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
-            assert_eq!(set, 0, "root may");
-            body()
-        });
-        Some(acting.join().unwrap())
-    })
-}
-
 #[test]
 fn a_job_of_the_cluster_needs_no_token_and_the_server_knows_whose_it_is() {
     let file = std::env::temp_dir().join(format!("mrcuda-daemon-munge-{}", std::process::id()));
@@ -125,7 +103,7 @@ fn a_job_on_the_servers_machine_shares_memory_with_it_by_munge_too() {
     let job = c.reported(&link);
     assert_eq!((job.user_by, job.uid, job.host), (Some(UserBy::Munge), Some(geteuid().as_raw()), None));
     // An invitation ends when its user is shut out.
-    let account = |uid| User::OfMunge(Arc::new(Account { uid, name: "ann".into() }));
+    let account = |uid| User::Munge(Arc::new(Account { uid, name: "ann".into() }));
     let invite = |user| c.s.daemon.state.local_socket.as_ref().unwrap().invite(&[9; 32], Some(user)).unwrap();
     for (user, is_let_in) in [(account(ANN), true), (account(65534), false)] {
         let invitation = invite(user);
@@ -149,7 +127,7 @@ fn only_users_who_are_permitted_are_let_in() {
     assert!(refused[0].ends_with("uid 4000002 may not use this server (mrcuda serve --munge)"), "{refused:?}");
     assert!(refused[1].ends_with("(uid 65534) may not use this server (mrcuda serve --munge)"), "{refused:?}");
     assert!(logged(|l| l.ends_with("was refused: uid 4000002 may not use this server (mrcuda serve --munge)")));
-    let by = |uid| Secret { key: [0; 32], user: Some(User::OfMunge(Arc::new(Account { uid, name: String::new() }))) };
+    let by = |uid| Secret { key: [0; 32], user: Some(User::Munge(Arc::new(Account { uid, name: String::new() }))) };
     assert!(c.s.daemon.state.still_accepts(&by(ANN)) && !c.s.daemon.state.still_accepts(&by(BOB)));
 }
 

@@ -1,6 +1,7 @@
 //! A daemon that takes over from another one, whose jobs go on.
 
-use super::earlier::{ASK, REFUSED, SOCKETS, name};
+use super::earlier::{ASK, Earlier, REFUSED, SOCKETS, name};
+use super::encryption::{OFFER, between, endpoint};
 use super::packets::{self, Packets};
 use super::*;
 use crate::greet::{Protection, preamble};
@@ -269,4 +270,92 @@ fn sockets_of_a_service_manager_are_listened_at_and_stay_open() {
     // Whoever connects now waits for the next server.
     let waits = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     assert_eq!(listener.accept().unwrap().1, waits.local_addr().unwrap());
+}
+
+#[test]
+fn a_process_of_another_user_in_the_place_of_a_server_gives_no_sockets_and_is_named() {
+    let directory = std::env::temp_dir().join(format!("mrcuda-other-in-its-place-{}", std::process::id()));
+    let path = directory.join("socket");
+    let at = earlier::of_path(&path);
+    // The server's user is in it.
+    let own = name(&at);
+    let Some(listener) = act_as(ANN, "a take-over from another user", || packets::listen(&own).unwrap()) else { return };
+    let why = Earlier::ask(&at).map(drop).unwrap_err().to_string();
+    assert_eq!(why, "a process of another user listens in its place");
+    // It has been told nothing.
+    // SAFETY: just made by accept; nothing else owns it.
+    let asked = Packets::over(unsafe { OwnedFd::from_raw_fd(nix::sys::socket::accept(listener.as_raw_fd()).unwrap()) });
+    assert_eq!(asked.receive(OPENING).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    // The server serves, and says that it cannot be taken over.
+    let options = ServeOptions { listen: None, unix: Some(path.clone()), ..options_in(&directory) };
+    std::fs::create_dir(&directory).unwrap();
+    let daemon = start_daemon(&options, vec![0], Sockets::default()).unwrap();
+    assert!(logged(|line| line.starts_with("no other process can take over from this one (mrcuda serve --take-over): ")));
+    let to = format!("unix:{}/0", path.display()).parse().unwrap();
+    put(&Link::connect(&to, None, &hello(), None).unwrap(), 0, b"text");
+    drop(daemon);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_process_of_another_user_gets_no_sockets_of_a_server() {
+    let s = Scene::lending(vec![0]);
+    let at = s.daemon.address.unwrap().to_string();
+    let own = name(&at);
+    let Some(said) = act_as(ANN, "a take-over by another user", || {
+        let asks = Packets::connect(&own).unwrap();
+        // Whether it is hung up on before or after it has asked.
+        let _ = asks.send(ASK, &[]);
+        asks.receive(OPENING).map(|(text, sockets)| (text, sockets.len())).map_err(|e| e.kind())
+    }) else {
+        return;
+    };
+    assert!(matches!(said, Err(io::ErrorKind::UnexpectedEof)), "{said:?}");
+    assert!(logged(|line| line.starts_with("a process of another user wants to take over")));
+    put(&s.link(0), 0, b"text");
+}
+
+#[test]
+fn a_client_that_sends_nothing_holds_up_nobody_at_a_server_with_a_former_one() {
+    let s = Scene::lending(vec![0, 1, 2]);
+    let old = s.link(0);
+    let daemon = take_over(&s, |_| {});
+    let silent: Vec<TcpStream> = (0..AT_TCP.of_one / 2).map(|_| TcpStream::connect(s.daemon.address.unwrap()).unwrap()).collect();
+    // Jobs, and connections for the former server's job.
+    for n in 0..3 {
+        put(&s.link(0), 0, b"text");
+        let ticket = [0x78 + n; 32];
+        old.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
+        assert_eq!(bulk_connect(&s.at(0), &ticket, 1).unwrap().len(), 1);
+    }
+    // None of them is kept for longer than a greeting may take.
+    for mut stream in silent {
+        let mut said = Vec::new();
+        // A reset is an end as well.
+        let _ = stream.read_to_end(&mut said);
+        assert!(String::from_utf8_lossy(&said).ends_with("too slow"), "{said:?}");
+    }
+    drop(daemon);
+}
+
+#[test]
+fn a_route_that_was_changed_on_the_way_opens_no_connection() {
+    let s = Scene::lending(vec![0, 1, 2]);
+    let old = s.link(0);
+    let daemon = take_over(&s, |_| {});
+    let new = s.link(0);
+    for (link, n) in [(&old, 0u8), (&new, 1)] {
+        let at = between(s.daemon.address.unwrap(), |up, before, bytes| {
+            if up && (before..before + bytes.len()).contains(&(OFFER + 1)) {
+                bytes[OFFER + 1 - before] ^= 1;
+            }
+        });
+        let ticket = [0x7c + n; 32];
+        link.control(&Control::Expect { ticket, stripes: 1 }).unwrap();
+        let why = bulk_connect(&endpoint("tls://", at), &ticket, 1).map(drop).unwrap_err().to_string();
+        assert!(why.contains("unknown ticket") || why.contains("wrong token"), "{why}");
+        // The ticket is not used up by that.
+        assert_eq!(bulk_connect(&s.at(0), &ticket, 1).unwrap().len(), 1);
+    }
+    drop(daemon);
 }

@@ -1,5 +1,6 @@
 //! Tests of users with tokens of their own.
 
+use super::encryption::{OFFER, between, endpoint};
 use super::*;
 use crate::greet::{Limits, Protection, greet};
 use crate::inspect::inspect;
@@ -148,7 +149,7 @@ fn users_on_the_servers_machine_share_memory_with_it() {
     let own = nix::unistd::geteuid().as_raw();
     assert_eq!((job.user.as_deref(), job.user_by, job.uid, job.host), (Some("ann"), Some(UserBy::Token), Some(own), None));
     // An invitation ends with the token.
-    let invitation = s.daemon.state.local_socket.as_ref().unwrap().invite(&[9; 32], Some(User::OfToken(Arc::new(user)))).unwrap();
+    let invitation = s.daemon.state.local_socket.as_ref().unwrap().invite(&[9; 32], Some(User::Token(Arc::new(user)))).unwrap();
     tokens(&s).revoke("ann").unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let conn = invitation.connect(until).unwrap();
@@ -173,4 +174,35 @@ fn a_server_does_not_start_with_a_broken_file_and_says_how_many_users_it_has() {
     std::fs::write(s.directory.join("tokens"), "ann\n").unwrap();
     let failed = accepted_tokens(&options, log);
     assert!(matches!(&failed, Err(ServeError::Tokens(_))), "{failed:?}");
+}
+
+#[test]
+fn who_listens_without_encryption_hears_no_token_and_not_whose_a_connection_is() {
+    let s = Scene::with(vec![0], |options| options.allow_plain = true);
+    let ann = add(&s, "annabella");
+    let mut heard = Vec::new();
+    for _ in 0..2 {
+        let said: Arc<Mutex<[Vec<u8>; 2]>> = Arc::default();
+        let to = said.clone();
+        let at = between(s.daemon.address.unwrap(), move |up, _, bytes| lock(&to)[usize::from(up)].extend_from_slice(bytes));
+        let link = Link::connect(&endpoint("plain://", at), Some(&ann), &hello(), None).unwrap();
+        assert_eq!(reported(&s, &link).user.as_deref(), Some("annabella"));
+        link.close();
+        heard.push(lock(&said).clone());
+    }
+    let token = ann.token.as_ref().unwrap().0;
+    let digits: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+    for said in heard.iter().flatten() {
+        for part in [&token[..], digits.as_bytes(), b"annabella"] {
+            assert!(!said.windows(part.len()).any(|bytes| bytes == part), "it is heard");
+        }
+    }
+    // What the two have in common is the same for every user: role, body and the empty credential lie between nonce and proof.
+    let [first, second] = [&heard[0][1], &heard[1][1]];
+    let (nonce, role) = (OFFER + 9, 1);
+    let body = u32::from_le_bytes(first[nonce + role + 32..][..4].try_into().unwrap()) as usize;
+    let proof = nonce + role + 32 + 4 + body + 4;
+    for (what, at) in [("nonces", nonce + role), ("proofs", proof)] {
+        assert_ne!(first[at..at + 32], second[at..at + 32], "{what}");
+    }
 }
