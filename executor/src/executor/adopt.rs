@@ -16,6 +16,7 @@ use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 
 /// Most chunks that are adopted, whatever the limit: forked children have to be kept from so many descriptors.
 const MAX_CHUNKS: usize = 12 << 10;
@@ -39,6 +40,9 @@ fn room(limit: &libc::rlimit) -> (usize, RawFd) {
 
 /// A descriptor with at least this number instead of another one.
 fn moved_to(lowest: RawFd, fd: &OwnedFd) -> Option<OwnedFd> {
+    /// Another GPU's move must not take a raised limit for the one to restore.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = lock(&ONE_AT_A_TIME);
     // SAFETY: `fd` is open.
     let duplicate = || unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
     let limit = limit();
