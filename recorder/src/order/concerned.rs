@@ -128,7 +128,9 @@ mod tests {
                 assert!(before == 0 || before.signum() == by, "{before} and {by} on device {d}");
             }
             std::thread::yield_now();
-            devices.iter().for_each(|d| drop(DEVICE[*d].fetch_sub(by, Ordering::SeqCst)));
+            for d in devices {
+                DEVICE[*d].fetch_sub(by, Ordering::SeqCst);
+            }
         };
         std::thread::scope(|scope| {
             for thread in 0..6 {
