@@ -14,6 +14,7 @@ mod config;
 mod doctor;
 mod drivers;
 mod elf;
+mod events;
 mod examples;
 mod failure;
 mod follow;
@@ -35,6 +36,7 @@ mod run;
 mod schema;
 mod second_screen;
 mod serve;
+mod server_moves;
 mod table;
 mod terminal;
 mod time;
@@ -72,6 +74,9 @@ enum Command {
     /// List the GPUs of servers, and the jobs that use them
     #[command(after_help = examples::GPUS)]
     Gpus(gpus::GpusArgs),
+    /// Print what happens at a server: jobs that come, move and leave
+    #[command(after_help = examples::EVENTS)]
+    Events(events::EventsArgs),
     /// Show jobs, moves and the GPUs of servers on a screen that refreshes itself
     #[command(after_help = examples::TOP)]
     Top(top::TopArgs),
@@ -201,6 +206,7 @@ fn main() {
         Command::Serve(args) => serve::serve(&args),
         Command::Token(command) => token::token(&command),
         Command::Gpus(args) => gpus::gpus(&args),
+        Command::Events(args) => events::events(&args),
         Command::Top(args) => top::top(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Ps(args) => jobs::ps(&args),

@@ -43,6 +43,7 @@
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
 //! | `munge` | jobs of a cluster need no token |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
+//! | `by_server` | jobs are moved by way of their server, by those who may, and servers are followed |
 //! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
@@ -59,6 +60,7 @@ mod adoption;
 mod agent;
 mod apps;
 mod bench;
+mod by_server;
 mod cancel;
 mod code;
 mod commands;

@@ -210,6 +210,12 @@ pub(super) enum AssignError {
     /// Too many clients ask about the server.
     #[error("too many clients ask this server about its state at the same time: ask again in a moment")]
     Questions,
+    /// Too many requests wait for jobs to move.
+    #[error("too many requests to move jobs wait at this server: ask again in a moment")]
+    MoveRequests,
+    /// Too many clients follow the server's events.
+    #[error("too many clients follow the events of this server")]
+    Followers,
     /// No worker has the GPU of this number.
     #[error("there is no such GPU")]
     NoSuchGpu,
@@ -278,7 +284,7 @@ impl AssignError {
             AssignError::Rate { .. } => "client_rate",
             AssignError::TooManyWait => "too_many_wait",
             AssignError::GaveUp => "gave_up",
-            AssignError::Questions => "too_many",
+            AssignError::Questions | AssignError::MoveRequests | AssignError::Followers => "too_many",
             AssignError::DriverPath | AssignError::Start(_) => "worker_start",
             AssignError::Opening(_) => "gpu_opening",
             AssignError::OpeningEnded => "gpu_opening_ended",

@@ -1,6 +1,6 @@
 //! Tests of the daemon with real worker processes over a fake place, and links to them.
 
-use super::pool::offered;
+use super::worker_command::offered;
 use super::*;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
@@ -33,6 +33,7 @@ mod limits;
 mod local_socket;
 mod metrics;
 mod munge;
+mod requests;
 mod take_over;
 mod users;
 
