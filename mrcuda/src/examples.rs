@@ -100,6 +100,16 @@ Examples:
   mrcuda events gpubox:7878 --json | ./scheduler
       Give them to a program, as lines of JSON";
 
+/// Of `mrcuda drain`.
+pub(crate) const DRAIN: &str = "\
+Examples:
+  mrcuda drain gpubox:7878 --to otherbox:7878
+      Have gpubox take no new jobs, and ask those that it serves to move to otherbox
+  mrcuda drain gpubox:7878 --show
+      Show which jobs are left, and why
+  mrcuda drain gpubox:7878 --cancel
+      Have it take jobs again";
+
 /// Of `mrcuda top`.
 pub(crate) const TOP: &str = "\
 Examples:

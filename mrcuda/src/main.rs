@@ -12,6 +12,7 @@ mod bench;
 mod calls;
 mod config;
 mod doctor;
+mod drain;
 mod drivers;
 mod elf;
 mod events;
@@ -77,6 +78,9 @@ enum Command {
     /// Print what happens at a server: jobs that come, move and leave
     #[command(after_help = examples::EVENTS)]
     Events(events::EventsArgs),
+    /// Have a server take no new jobs, and ask those that it serves to move away
+    #[command(after_help = examples::DRAIN)]
+    Drain(drain::DrainArgs),
     /// Show jobs, moves and the GPUs of servers on a screen that refreshes itself
     #[command(after_help = examples::TOP)]
     Top(top::TopArgs),
@@ -207,6 +211,7 @@ fn main() {
         Command::Token(command) => token::token(&command),
         Command::Gpus(args) => gpus::gpus(&args),
         Command::Events(args) => events::events(&args),
+        Command::Drain(args) => drain::drain(&args),
         Command::Top(args) => top::top(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Ps(args) => jobs::ps(&args),

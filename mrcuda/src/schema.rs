@@ -3,6 +3,7 @@
 use crate::agent::tell;
 use crate::ask::Refused;
 use crate::config::show::Shown;
+use crate::drain::Drained;
 use crate::events;
 use crate::gpus::Server;
 use crate::jobs::Listed;
@@ -132,7 +133,7 @@ enum LogLevel {
 }
 
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 15] {
+fn schemas() -> [(&'static str, Schema); 16] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
@@ -140,6 +141,7 @@ fn schemas() -> [(&'static str, Schema); 15] {
         ("config", of::<Shown>(printed.clone(), "mrcuda config show --json")),
         ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
+        ("drain", of::<Drained>(printed.clone(), "mrcuda drain --json")),
         ("events", of::<events::Line>(printed.clone(), "A line that mrcuda events --json writes")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),
         ("history", of::<Past>(read.clone(), "A line of the history of moves, moves.jsonl")),

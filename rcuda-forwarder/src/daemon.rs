@@ -35,6 +35,7 @@ use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
 use admission::{AT_TCP, Budget, Door, Greeting, Source};
 use client::Client;
+use closing::Closing;
 use cluster_users::ClusterUsers;
 use counters::Wish;
 use cuda_api::clock::unix_ms;
@@ -68,6 +69,7 @@ mod accounting;
 mod admission;
 mod asker;
 mod client;
+mod closing;
 mod cluster_users;
 mod counters;
 mod drain;
@@ -213,6 +215,8 @@ struct State {
     stopping: AtomicBool,
     /// It takes no new jobs, and waits until those that it serves have left.
     draining: AtomicBool,
+    /// The same, because an administrator has asked for it; it does not end.
+    closing: Closing,
     /// The daemon that this one has taken over from.
     earlier: Option<Arc<Earlier>>,
     /// Whether another one has taken over from this one.
@@ -503,6 +507,7 @@ impl Daemon {
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            closing: Closing::default(),
             earlier,
             retirement: Retirement::default(),
             log,
@@ -731,9 +736,7 @@ fn job(
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
-    if state.is_ending() {
-        return Err(AssignError::Stopping);
-    }
+    state.check_open()?;
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
@@ -780,9 +783,7 @@ fn job(
 }
 
 fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, AssignError> {
-    if state.is_ending() {
-        return Err(AssignError::Stopping);
-    }
+    state.check_open()?;
     let theirs = Arc::downgrade(state);
     let heard = move |worker: &Arc<pool::Worker>, message: Message| match (theirs.upgrade(), message) {
         (Some(state), Message::Expect(secret, n)) => state.expect(worker, secret, n),
@@ -826,7 +827,7 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
     let started = start(state, profile);
     match &started {
         Ok(worker) => state.pool.keep_warm(worker.clone()),
-        Err(_) if state.is_ending() => {}
+        Err(_) if state.takes_no_jobs() => {}
         Err(why) => (state.log)(&LogLine::warning(format!("cannot start a worker for GPU {gpu}: {why}")).at_gpu(gpu)),
     }
     started

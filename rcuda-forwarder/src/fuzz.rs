@@ -11,6 +11,7 @@ use crate::inbox::Inbox;
 use crate::move_request::MoveRequest;
 use crate::records::{Records, Session, Traffic};
 use crate::secret::Secret;
+use crate::server_drain::{DrainRequest, DrainWish};
 use crate::user_tokens::{UserToken, read_lines};
 use fuzz::Limit;
 use std::io::{Read, Write};
@@ -54,6 +55,7 @@ fn greetings_of_clients() {
         said(&Opening::Inspect),
         said(&Opening::Move(MoveRequest { pid: 7, worker: Some(8), to: "b:1/0,local".into(), limit_ms: 60_000 })),
         said(&Opening::Events),
+        said(&Opening::Drain(DrainRequest { wish: DrainWish::Begin, to: Some("local".into()), limit_ms: 60_000 })),
         preamble(),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
     ];

@@ -55,6 +55,7 @@ mod records;
 pub mod ring;
 mod sandbox;
 mod secret;
+mod server_drain;
 mod server_event;
 mod server_state;
 mod shm;
@@ -99,6 +100,7 @@ pub use move_request::{MoveAnswer, MoveOutcome, MoveRequest, MovedGpu, request_m
 pub use munge::{Munge, MungeError};
 pub use place_spec::{PlaceSpec, PlaceSpecError};
 pub use sandbox::SandboxMode;
+pub use server_drain::{DrainRequest, DrainState, DrainWish, NotLeft, drain};
 pub use server_event::{ServerEvent, ServerEventKind, ServerEvents};
 pub use server_state::{FormerServer, GpuFacts, GpuState, Measured, ServedJob, ServerLimits, ServerState};
 pub use targets::{Target, TargetError};

@@ -50,6 +50,7 @@ impl Daemon {
     pub(super) fn drain(&self, drain: &Drain, at_once: &AtomicBool) -> Result<(), ServeError> {
         let (state, until) = (&self.state, Instant::now() + drain.timeout);
         state.draining.store(true, Ordering::SeqCst);
+        state.closing.end();
         state.pool.end_warm();
         let n = state.served().len();
         state.pool.events().drain(true, &drain.words(), n);

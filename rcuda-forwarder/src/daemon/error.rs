@@ -155,6 +155,9 @@ pub(super) enum AssignError {
     /// The daemon ends.
     #[error("the server is ending and takes no new jobs")]
     Stopping,
+    /// An administrator drains the server.
+    #[error("the server takes no new jobs for now (mrcuda drain)")]
+    Closed,
     /// The connection to the client or the channel to the worker failed.
     #[error("{0}")]
     Connection(#[from] io::Error),
@@ -247,8 +250,9 @@ pub(super) enum AssignError {
 
 impl AssignError {
     /// What [`AssignError::reason`] says of jobs;
-    pub(super) const REASONS_OF_JOBS: [&str; 16] = [
+    pub(super) const REASONS_OF_JOBS: [&str; 17] = [
         "stopping",
+        "closed",
         "revoked",
         "no_such_gpu",
         "environment",
@@ -274,6 +278,7 @@ impl AssignError {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             AssignError::Stopping => "stopping",
+            AssignError::Closed => "closed",
             AssignError::Connection(_) => "connection",
             AssignError::Gpu { .. } | AssignError::NoSuchGpu => "no_such_gpu",
             AssignError::Revoked(_) => "revoked",
@@ -390,6 +395,7 @@ mod tests {
         let here = Source::Here;
         let all = [
             AssignError::Stopping,
+            AssignError::Closed,
             AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
             AssignError::Gpu { gpu: 1, offered: 1 },
             AssignError::Environment,

@@ -74,7 +74,7 @@ impl State {
         ServerState {
             pid: std::process::id(),
             since_unix_ms: self.since_unix_ms,
-            ending: self.is_ending(),
+            ending: self.takes_no_jobs(),
             gpus: (0..self.pool.gpus()).map(of_gpu).collect(),
             limits: limits.clone(),
             parked: jobs(Endpoint::MEMORY),

@@ -232,6 +232,16 @@ impl Worker {
         lock(&self.client).as_ref().map(|(client, _)| client.clone())
     }
 
+    /// Has its job be asked to leave at once by the next drain, whatever it has said before.
+    pub(super) fn forget_leave(&self) {
+        *lock(&self.leaving) = Leaving::default();
+    }
+
+    /// The reason for staying that its job has given last.
+    pub(super) fn last_stay(&self) -> Option<String> {
+        lock(&self.leaving).reason().map(str::to_owned)
+    }
+
     /// Sends it a message; false once it reads so little that there is no room for one.
     #[cfg(test)]
     pub(super) fn fills_up(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Answers clients that ask the daemon for something else than a worker: questions, trials, requests to move jobs, events.
+//! Answers clients that ask the daemon for something else than a worker: questions, trials, requests to move jobs, events, drains.
 
 use super::admission::{Budget, Source};
 use super::asker::Asker;
@@ -45,7 +45,7 @@ impl Requests {
 
 impl State {
     /// Answers a client that needs no worker.
-    pub(super) fn answer(&self, conn: &Conn, request: Opening, secret: &Secret) -> Result<(), WelcomeError> {
+    pub(super) fn answer(self: &Arc<Self>, conn: &Conn, request: Opening, secret: &Secret) -> Result<(), WelcomeError> {
         let (peer, asker) = (conn.peer(), Asker::of(secret));
         let (seats, budget, full) = match &request {
             Opening::Move(_) => (&self.requests.moves, MOVES, AssignError::MoveRequests),
@@ -62,6 +62,10 @@ impl State {
             Opening::Trial => trial::serve(conn),
             Opening::Move(wanted) => self.move_job(conn, &asker, wanted),
             Opening::Events => self.pool.events().send(conn, &asker, || self.is_over_for(secret)),
+            Opening::Drain(wanted) => match self.change_drain(&asker, &peer, wanted) {
+                Ok(state) => greet::answer(conn, Ok(&state.encoded())),
+                Err(why) => greet::answer(conn, Err(&why.to_string())),
+            },
             _ => self.report().send(conn),
         });
         told.map_err(|e| WelcomeError::Client { peer, error: e.into() })?;

@@ -25,6 +25,7 @@ use std::thread;
 use std::time::Instant;
 
 mod bounds;
+mod closing;
 mod drain;
 mod encryption;
 mod inspect;

@@ -2,6 +2,7 @@
 
 use super::ticket::{Route, route};
 use crate::move_request::MoveRequest;
+use crate::server_drain::DrainRequest;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 
@@ -86,6 +87,8 @@ pub(crate) enum Opening {
     Move(MoveRequest),
     /// What happens at the server, from now on.
     Events,
+    /// A request about a drain of the server.
+    Drain(DrainRequest),
 }
 
 impl Opening {
@@ -97,6 +100,7 @@ impl Opening {
             Opening::Trial => 4,
             Opening::Move(_) => 5,
             Opening::Events => 6,
+            Opening::Drain(_) => 7,
         }
     }
 
@@ -119,6 +123,7 @@ impl Opening {
             }
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
             Opening::Move(request) => request.put(&mut out),
+            Opening::Drain(request) => request.put(&mut out),
             Opening::Inspect | Opening::Trial | Opening::Events => {}
         }
         out
@@ -136,6 +141,7 @@ impl Opening {
             4 => Opening::Trial,
             5 => Opening::Move(Wire::get(src)?),
             6 => Opening::Events,
+            7 => Opening::Drain(Wire::get(src)?),
             _ => return Err(Short),
         };
         match &opening {
@@ -145,6 +151,7 @@ impl Opening {
                 Err(Short)
             }
             Opening::Move(request) if !request.is_valid() => Err(Short),
+            Opening::Drain(request) if !request.is_valid() => Err(Short),
             _ if src.is_empty() => Ok(opening),
             _ => Err(Short),
         }
