@@ -92,6 +92,24 @@ Examples:
   mrcuda gpus gpubox:7878 unix:/run/mrcuda/gpus --json
       List those of two servers as JSON";
 
+/// Of `mrcuda events`.
+pub(crate) const EVENTS: &str = "\
+Examples:
+  mrcuda events gpubox:7878
+      Print each job that comes to gpubox, moves or leaves, as it happens
+  mrcuda events gpubox:7878 --json | ./scheduler
+      Give them to a program, as lines of JSON";
+
+/// Of `mrcuda drain`.
+pub(crate) const DRAIN: &str = "\
+Examples:
+  mrcuda drain gpubox:7878 --to otherbox:7878
+      Have gpubox take no new jobs, and ask those that it serves to move to otherbox
+  mrcuda drain gpubox:7878 --show
+      Show which jobs are left, and why
+  mrcuda drain gpubox:7878 --cancel
+      Have it take jobs again";
+
 /// Of `mrcuda top`.
 pub(crate) const TOP: &str = "\
 Examples:
@@ -138,7 +156,9 @@ Examples:
   mrcuda migrate 4711 --to b:7878 --wait 10m
       Keep trying for ten minutes if its kernels are long
   mrcuda migrate 4711 --to b:7878 --dry-run
-      Only report whether it could move";
+      Only report whether it could move
+  mrcuda migrate 4711 --server gpubox:7878 --to b:7878
+      From any machine: have gpubox ask its job 4711 to move";
 
 /// Of `mrcuda suspend`.
 pub(crate) const SUSPEND: &str = "\

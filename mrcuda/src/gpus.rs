@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use crate::table::{Table, bytes, note, one_line, printable, say, since};
 use cuda_api::hex::hex;
 use rcuda_forwarder::{
-    Credentials, Endpoint, FormerServer, GpuState, LinkError, Measured, Munge, ServedJob, ServerState, Token, TokenError, Trust,
-    UserBy, inspect,
+    Credentials, Endpoint, FormerServer, GpuState, LinkError, Measured, Munge, ServedJob, ServerLimits, ServerState, Token,
+    TokenError, Trust, UserBy, inspect,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -44,10 +44,37 @@ pub(crate) struct Server {
     pid: Option<u32>,
     since_unix_ms: Option<u64>,
     ending: bool,
+    limits: Option<Limits>,
     gpus: Vec<Gpu>,
     no_readings: Option<String>,
     parked: Vec<Served>,
     earlier: Option<Former>,
+}
+
+/// Its limits for clients, as JSON; null: no limit.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Limits {
+    max_workers: u32,
+    max_client_workers: u32,
+    max_gpu_jobs: Option<u32>,
+    max_client_rate: Option<u32>,
+    max_memory_bytes: Option<u64>,
+    max_client_memory_bytes: Option<u64>,
+}
+
+impl From<ServerLimits> for Limits {
+    fn from(limits: ServerLimits) -> Limits {
+        let ServerLimits { workers, client_workers, gpu_jobs, client_rate, memory_bytes, client_memory_bytes } = limits;
+        Limits {
+            max_workers: workers,
+            max_client_workers: client_workers,
+            max_gpu_jobs: gpu_jobs,
+            max_client_rate: client_rate,
+            max_memory_bytes: memory_bytes,
+            max_client_memory_bytes: client_memory_bytes,
+        }
+    }
 }
 
 /// The server before it, which has jobs left, as JSON.
@@ -70,6 +97,7 @@ struct Gpu {
     total_bytes: Option<u64>,
     driver_version: Option<i32>,
     free_bytes: Option<u64>,
+    promised_bytes: Option<u64>,
     utilization_percent: Option<u32>,
     memory_utilization_percent: Option<u32>,
     power_watts: Option<f64>,
@@ -77,6 +105,7 @@ struct Gpu {
     temperature_celsius: Option<u32>,
     sm_clock_mhz: Option<u32>,
     idle_workers: u32,
+    waiting: u32,
     jobs: Vec<Served>,
 }
 
@@ -152,6 +181,7 @@ impl Server {
             pid: None,
             since_unix_ms: None,
             ending: false,
+            limits: None,
             gpus: Vec::new(),
             no_readings: None,
             parked: Vec::new(),
@@ -159,7 +189,7 @@ impl Server {
         };
         let Ok(state) = asked else { return server };
         let gpus = state.gpus.into_iter().enumerate().map(|(gpu, state)| {
-            let GpuState { facts, free_bytes, idle_workers, jobs, readings } = state;
+            let GpuState { facts, free_bytes, promised_bytes, idle_workers, waiting, jobs, readings } = state;
             let measured = Measured::from(&readings);
             Gpu {
                 gpu,
@@ -169,6 +199,7 @@ impl Server {
                 total_bytes: facts.as_ref().map(|f| f.total_bytes),
                 driver_version: facts.as_ref().map(|f| f.driver_version),
                 free_bytes,
+                promised_bytes,
                 utilization_percent: measured.utilization_percent,
                 memory_utilization_percent: measured.memory_utilization_percent,
                 power_watts: measured.power_watts,
@@ -176,6 +207,7 @@ impl Server {
                 temperature_celsius: measured.temperature_celsius,
                 sm_clock_mhz: measured.sm_clock_mhz,
                 idle_workers,
+                waiting,
                 jobs: jobs.into_iter().map(Served::from).collect(),
             }
         });
@@ -183,6 +215,7 @@ impl Server {
             pid: Some(state.pid),
             since_unix_ms: Some(state.since_unix_ms),
             ending: state.ending,
+            limits: Some(state.limits.into()),
             gpus: gpus.collect(),
             no_readings: state.no_readings,
             parked: state.parked.into_iter().map(Served::from).collect(),
@@ -430,13 +463,30 @@ mod tests {
             (Reading::Temperature as u32, 0),
             (Reading::SmClock as u32, 1981),
         ];
-        let known = GpuState { facts: Some(facts), free_bytes: Some(1023 << 20), idle_workers: 10, jobs, readings };
-        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new(), readings: Vec::new() };
+        let known = GpuState {
+            facts: Some(facts),
+            free_bytes: Some(1023 << 20),
+            promised_bytes: Some(7 << 20),
+            idle_workers: 10,
+            waiting: 3,
+            jobs,
+            readings,
+        };
+        let unknown = GpuState {
+            facts: None,
+            free_bytes: None,
+            promised_bytes: None,
+            idle_workers: 0,
+            waiting: 0,
+            jobs: Vec::new(),
+            readings: Vec::new(),
+        };
         let parked = vec![job(None, None, Some(0)), job(Some("10.0.0.7"), Some("bob"), Some(0))];
         let state = ServerState {
             pid: 7,
             since_unix_ms: 0,
             ending: true,
+            limits: ServerLimits { workers: 64, client_workers: 16, gpu_jobs: Some(1), ..ServerLimits::default() },
             gpus: vec![known, unknown],
             parked,
             earlier: Some(FormerServer { pid: 6, jobs: vec![2, 0], parked: 1 }),
@@ -482,7 +532,7 @@ mod tests {
         let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
         // The page has a row for each field.
         let page = include_str!("../../docs/servers.md");
-        for value in [&whole, &whole["gpus"][0], &whole["gpus"][0]["jobs"][0], &whole["earlier"]] {
+        for value in [&whole, &whole["limits"], &whole["gpus"][0], &whole["gpus"][0]["jobs"][0], &whole["earlier"]] {
             for name in names(value) {
                 assert!(page.contains(&format!("`{name}`")), "docs/servers.md does not name `{name}`");
             }
@@ -512,6 +562,7 @@ mod tests {
                 total_bytes: None,
                 driver_version: None,
                 free_bytes: None,
+                promised_bytes: None,
                 utilization_percent: None,
                 memory_utilization_percent: None,
                 power_watts: None,
@@ -519,6 +570,7 @@ mod tests {
                 temperature_celsius: None,
                 sm_clock_mhz: None,
                 idle_workers: 0,
+                waiting: 0,
                 jobs,
             }
         };

@@ -12,8 +12,10 @@ mod bench;
 mod calls;
 mod config;
 mod doctor;
+mod drain;
 mod drivers;
 mod elf;
+mod events;
 mod examples;
 mod failure;
 mod follow;
@@ -35,6 +37,7 @@ mod run;
 mod schema;
 mod second_screen;
 mod serve;
+mod server_moves;
 mod table;
 mod terminal;
 mod time;
@@ -72,6 +75,12 @@ enum Command {
     /// List the GPUs of servers, and the jobs that use them
     #[command(after_help = examples::GPUS)]
     Gpus(gpus::GpusArgs),
+    /// Print what happens at a server: jobs that come, move and leave
+    #[command(after_help = examples::EVENTS)]
+    Events(events::EventsArgs),
+    /// Have a server take no new jobs, and ask those that it serves to move away
+    #[command(after_help = examples::DRAIN)]
+    Drain(drain::DrainArgs),
     /// Show jobs, moves and the GPUs of servers on a screen that refreshes itself
     #[command(after_help = examples::TOP)]
     Top(top::TopArgs),
@@ -201,6 +210,8 @@ fn main() {
         Command::Serve(args) => serve::serve(&args),
         Command::Token(command) => token::token(&command),
         Command::Gpus(args) => gpus::gpus(&args),
+        Command::Events(args) => events::events(&args),
+        Command::Drain(args) => drain::drain(&args),
         Command::Top(args) => top::top(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Ps(args) => jobs::ps(&args),

@@ -6,6 +6,7 @@ use crate::follow::{self, Followed};
 use crate::places;
 use crate::predict::{Predicted, describe_with_prediction, predict, predict_move};
 use crate::progress::waiting;
+use crate::server_moves::{limit_ms, move_by_server};
 use crate::table::{bytes, one_line, say};
 use crate::time::time;
 use crate::timeline::{describe, reason};
@@ -15,6 +16,7 @@ use clap::ArgAction;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use control::{AskError, Client, Migrate, Move, Park, Plan, Verify};
 use cuda_api::address_map::DEVICES;
+use rcuda_forwarder::{Endpoint, MoveRequest};
 use std::path::PathBuf;
 
 /// Which GPUs move, and where.
@@ -49,6 +51,13 @@ pub(crate) struct MigrateArgs {
     /// Write a trace of the move and of the program's calls around it to this file, which ui.perfetto.dev shows
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", conflicts_with = "no_wait")]
     trace: Option<PathBuf>,
+    /// Have the server that the job uses, HOST:PORT, plain://HOST:PORT or unix:PATH, ask the job to move, from any machine; PID is the job's as
+    /// mrcuda gpus lists it. All of its GPUs at this server move. Without --deadline it has two minutes
+    #[arg(long, value_name = "SERVER", conflicts_with_all = ["gpu", "allow_different", "dry_run", "trace", "id", "max_downtime", "wait", "verify", "queue", "no_wait"])]
+    server: Option<Endpoint>,
+    /// With --server: move only what this worker, as mrcuda gpus lists it, has of the job; needed if several jobs have the same PID
+    #[arg(long, value_name = "N", requires = "server")]
+    worker: Option<u32>,
     #[command(flatten)]
     how: How,
 }
@@ -161,6 +170,10 @@ pub(crate) fn migrate(args: &MigrateArgs) -> Result<(), Failure> {
         return dry(aim);
     }
     let how = &args.how;
+    if let Some(at) = &args.server {
+        let (pid, worker, to) = (aim.pid, args.worker, aim.to.clone());
+        return move_by_server(at, MoveRequest { pid, worker, to, limit_ms: limit_ms(how.deadline)? }, aim.json);
+    }
     let wanted = Migrate {
         gpu: aim.gpu.0,
         trace: args.trace.is_some(),

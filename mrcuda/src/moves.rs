@@ -167,6 +167,7 @@ fn result(it: &Move) -> String {
     let by = match &*it.by {
         "signal" => ", by signal",
         "server" => ", because its server ended",
+        "server-request" => ", requested of its server",
         "out-of-memory" => ", because memory ran out",
         "every" => ", a copy that is kept current",
         _ => "",

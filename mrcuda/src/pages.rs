@@ -90,7 +90,7 @@ fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The environment variables of the commands and of jobs.
-const ENVIRONMENT: [(&str, &str); 26] = [
+const ENVIRONMENT: [(&str, &str); 27] = [
     ("MRCUDA_CONFIG", "a configuration file that is read instead of those of the machine and the user; empty: none is read"),
     ("MRCUDA_SERVERS", "the places of the job, as --server of run"),
     ("MRCUDA_WAIT", "as --wait of run, in milliseconds"),
@@ -98,6 +98,7 @@ const ENVIRONMENT: [(&str, &str); 26] = [
     ("MRCUDA_ON_STOP", "as --on-stop of run"),
     ("MRCUDA_HOME_PLACE", "as --home of run"),
     ("MRCUDA_POLICY", "as --policy of run"),
+    ("MRCUDA_SERVER_MOVES", "where servers may ask the job to move: any, none, or a list of places [default: any]"),
     ("MRCUDA_MANAGED", "as --managed of run"),
     ("MRCUDA_LOG", "1, or levels such as debug,migrate=trace: what a job logs to stderr; a path with a slash: to this file"),
     ("MRCUDA_LOG_CALLS", "set to any value: a line of the log for each call"),

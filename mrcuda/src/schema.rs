@@ -3,10 +3,13 @@
 use crate::agent::tell;
 use crate::ask::Refused;
 use crate::config::show::Shown;
+use crate::drain::Drained;
+use crate::events;
 use crate::gpus::Server;
 use crate::jobs::Listed;
 use crate::migrate::{Foreseen, Made};
 use crate::moves;
+use crate::server_moves;
 use crate::token;
 use control::history::Past;
 use control::{Answer, Event, Job, Move, Refusal, Request};
@@ -130,7 +133,7 @@ enum LogLevel {
 }
 
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 13] {
+fn schemas() -> [(&'static str, Schema); 16] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
@@ -138,10 +141,13 @@ fn schemas() -> [(&'static str, Schema); 13] {
         ("config", of::<Shown>(printed.clone(), "mrcuda config show --json")),
         ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
+        ("drain", of::<Drained>(printed.clone(), "mrcuda drain --json")),
+        ("events", of::<events::Line>(printed.clone(), "A line that mrcuda events --json writes")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),
         ("history", of::<Past>(read.clone(), "A line of the history of moves, moves.jsonl")),
         ("log", of::<LogLine>(read, "A line that mrcuda serve --log-format json writes")),
         ("migrate", of::<Asked<Made<'static>>>(printed.clone(), "mrcuda migrate --json")),
+        ("migrate-by-server", of::<server_moves::Requested>(printed.clone(), "mrcuda migrate --server --json")),
         ("moves", of::<Asked<Vec<moves::Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
         ("plan", of::<Asked<Foreseen<'static>>>(printed.clone(), "mrcuda plan --json, mrcuda migrate --dry-run --json")),
         ("ps", of::<Vec<Listed>>(printed.clone(), "mrcuda ps --json")),

@@ -134,8 +134,8 @@ impl<P: Place> Attendant<P> {
                 Ok(ControlReply::Ok)
             }
             Control::Readings => Ok(ControlReply::Readings(self.place.readings())),
-            Control::Stay { why } => {
-                self.report_stay(&why);
+            Control::Stay { request, why } => {
+                self.report_stay(request, &why);
                 Ok(ControlReply::Ok)
             }
             Control::HangUp { ticket } => {
@@ -147,11 +147,11 @@ impl<P: Place> Attendant<P> {
     }
 
     /// Tells the server why the job does not leave.
-    fn report_stay(&self, why: &str) {
+    fn report_stay(&self, request: Option<u64>, why: &str) {
         if let Reach::Daemon(Daemon { channel, .. }) = &self.reach {
             let why = why.chars().take(LONGEST_REASON).collect();
             // A server that has ended needs no reason.
-            let _ = channel.send(&Message::Stays(why), None);
+            let _ = channel.send(&Message::Stays(request, why), None);
         }
     }
 

@@ -174,10 +174,11 @@ pub(crate) enum Message {
     Measure,
     /// Worker: the use of memory.
     Measured(MemoryUse),
-    /// Daemon: pass on that the job is to move to this place within so many milliseconds.
-    Leave(String, u64),
-    /// Worker: the job stays, for this reason.
-    Stays(String),
+    /// Daemon: pass on that the job is to move to this place within so many milliseconds, for the request with this number; without one
+    /// because the daemon is about to end.
+    Leave(String, u64, Option<u64>),
+    /// Worker: the job stays although this was requested, for this reason.
+    Stays(Option<u64>, String),
     /// Daemon: the slot in the client's account, which comes as a descriptor, and the client's limit of GPU memory.
     Account(u32, u64),
     /// Worker: connect there within so many milliseconds. The number is for the answer.
@@ -207,8 +208,8 @@ impl Message {
             Message::Taken => 8u8.put(&mut out),
             Message::Measure => 11u8.put(&mut out),
             Message::Measured(memory) => (12u8, *memory).put(&mut out),
-            Message::Leave(to, ms) => (13u8, (to.clone(), *ms)).put(&mut out),
-            Message::Stays(why) => (14u8, why.clone()).put(&mut out),
+            Message::Leave(to, ms, request) => (13u8, (to.clone(), (*ms, *request))).put(&mut out),
+            Message::Stays(request, why) => (14u8, (*request, why.clone())).put(&mut out),
             Message::Account(slot, limit) => (15u8, (*slot, *limit)).put(&mut out),
             Message::Joined(ticket) => (9u8, *ticket).put(&mut out),
             Message::Connect(number, to, ms) => (16u8, (*number, (to.clone(), *ms))).put(&mut out),
@@ -236,8 +237,8 @@ impl Message {
             10 => Message::Ready(Ok(Wire::get(src)?)),
             11 => Message::Measure,
             12 => Message::Measured(Wire::get(src)?),
-            13 => Message::Leave(Wire::get(src)?, Wire::get(src)?),
-            14 => Message::Stays(Wire::get(src)?),
+            13 => Message::Leave(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
+            14 => Message::Stays(Wire::get(src)?, Wire::get(src)?),
             15 => Message::Account(Wire::get(src)?, Wire::get(src)?),
             16 => Message::Connect(Wire::get(src)?, Wire::get(src)?, Wire::get(src)?),
             17 => Message::Connected(Wire::get(src)?, Wire::get(src)?),
@@ -398,8 +399,10 @@ mod tests {
             }),
             Message::Ready(Err("no".into())),
             Message::Ready(Ok(GpuFacts { name: "é".into(), uuid: [5; 16], total_bytes: 6, driver_version: 13_000 })),
-            Message::Leave("b:1/0".into(), 30_000),
-            Message::Stays("it rains".into()),
+            Message::Leave("b:1/0".into(), 30_000, None),
+            Message::Leave("b:1/0".into(), 30_000, Some(3)),
+            Message::Stays(None, "it rains".into()),
+            Message::Stays(Some(3), "it rains".into()),
             Message::Account(3, 1 << 40),
             Message::Measure,
             Message::Measured(MemoryUse { free_bytes: Some(7), used_bytes: 8 }),

@@ -115,6 +115,8 @@ pub enum Control {
     },
     /// Report to the server that the job stays here although it was asked to move away.
     Stay {
+        /// The number of the server's request; `None`: the server is about to end.
+        request: Option<u64>,
         /// The reason.
         why: String,
     },

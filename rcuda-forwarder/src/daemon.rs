@@ -26,7 +26,6 @@ use crate::sync::lock;
 use crate::targets::{Target, Targets};
 use crate::threads;
 use crate::token::Token;
-use crate::trial;
 use crate::user::User;
 use crate::user_tokens::TokensFile;
 use crate::worker::raise_descriptors;
@@ -34,6 +33,7 @@ use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
 use admission::{AT_TCP, Budget, Door, Greeting, Source};
 use client::Client;
+use closing::Closing;
 use cluster_users::ClusterUsers;
 use counters::Wish;
 use cuda_api::clock::unix_ms;
@@ -45,10 +45,10 @@ use listeners::{Each, Kind, Listeners, cannot_be_taken_over};
 use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
 use nvml::{Nvml, Pace};
-use pool::{Command, Permissions, Pool, Profile};
+use pool::{Permissions, Pool, Profile};
 use privileges::{Privileges, WorkerUser};
+use requests::Requests;
 use retirement::Retirement;
-use seats::Seats;
 use service_manager::Sockets;
 use socket::{bind, identity, permitted_user, set_mode};
 use std::ffi::OsString;
@@ -60,11 +60,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickets::Tickets;
+use worker_command::Command;
 
 mod accepted_tokens;
 mod accounting;
 mod admission;
+mod asker;
 mod client;
+mod closing;
 mod cluster_users;
 mod counters;
 mod drain;
@@ -72,6 +75,7 @@ mod earlier;
 mod ending;
 mod env;
 mod error;
+mod events;
 mod inspect;
 mod leaving;
 mod line;
@@ -79,6 +83,7 @@ mod listeners;
 mod log;
 mod metrics;
 mod metrics_options;
+mod moving;
 mod nvml;
 mod outgoing;
 mod packets;
@@ -86,6 +91,8 @@ mod permitted;
 mod pool;
 mod privileges;
 mod rate;
+mod requested;
+mod requests;
 mod retirement;
 mod seats;
 mod service_manager;
@@ -96,6 +103,7 @@ mod take_over;
 mod tickets;
 mod turn;
 mod users;
+mod worker_command;
 
 pub use cluster_users::MungeOptions;
 pub use drain::Drain;
@@ -112,8 +120,6 @@ const GREETING: Duration = Duration::from_secs(5);
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
 /// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
-/// Questions about the server, and trials of connections, that are answered at a time.
-const QUESTIONS: Budget = Budget { all: 32, of_one: 8 };
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -197,8 +203,8 @@ struct State {
     nvml: Nvml,
     tickets: Tickets,
     parting: AtomicUsize,
-    /// A seat for each question about the server that is being answered.
-    questions: Seats<Source>,
+    /// What clients ask for that need no worker.
+    requests: Requests,
     /// Jobs that wait for a turn.
     lines: Lines,
     /// Held while workers are started to be kept warm, so that clients that leave at the same time do not each start theirs.
@@ -206,6 +212,8 @@ struct State {
     stopping: AtomicBool,
     /// It takes no new jobs, and waits until those that it serves have left.
     draining: AtomicBool,
+    /// The same, because an administrator has asked for it; it does not end.
+    closing: Closing,
     /// The daemon that this one has taken over from.
     earlier: Option<Arc<Earlier>>,
     /// Whether another one has taken over from this one.
@@ -336,7 +344,7 @@ pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
         log(&LogLine::warning(why));
     }
     let command = worker_command(&o, user, sandbox.confinement.is_some());
-    let gpus = pool::count(&command, &o.driver, o.gpus)?;
+    let gpus = worker_command::count(&command, &o.driver, o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
     use_sockets(&mut o, &mut sockets)?;
     let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, sockets, log)?;
@@ -493,11 +501,12 @@ impl Daemon {
             nvml,
             tickets: Tickets::default(),
             parting: AtomicUsize::new(0),
-            questions: Seats::default(),
+            requests: Requests::new(log),
             lines: Lines::default(),
             warming: Mutex::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            closing: Closing::default(),
             earlier,
             retirement: Retirement::default(),
             log,
@@ -664,17 +673,15 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     });
     let heard = trusted.and_then(|()| {
         greet::receive(conn, GREETING, state.offer(by), |opening, shown| match opening {
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial if by.is_passed() => Err(GreetError::UnknownTicket),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial if !shown.is_certified && state.requires_certificate(by) => {
-                Err(GreetError::Refused(
-                    "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
-                ))
-            }
+            Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.tickets.key(name)?)].into()),
+            _ if by.is_passed() => Err(GreetError::UnknownTicket),
+            _ if !shown.is_certified && state.requires_certificate(by) => Err(GreetError::Refused(
+                "this server requires a certificate from its clients (MRCUDA_CERTIFICATE, MRCUDA_CA)".into(),
+            )),
             Opening::Job { rdma: true, .. } if !state.offer(by).plain => Err(GreetError::RdmaRefused),
             Opening::Job { locality, .. } if by == Entrance::LocalSocket => Ok([state.invited(*locality, conn)?].into()),
-            Opening::Inspect | Opening::Trial if by == Entrance::LocalSocket => Err(GreetError::UnknownTicket),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial => state.secrets(by, conn, &shown),
-            Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.tickets.key(name)?)].into()),
+            _ if by == Entrance::LocalSocket => Err(GreetError::UnknownTicket),
+            _ => state.secrets(by, conn, &shown),
         })
     });
     let heard = heard.map_err(|why| if greeting.was_dropped() { GreetError::Busy } else { why });
@@ -698,21 +705,10 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
     match opening {
         Opening::Job { gpu, rdma, waits, hello, .. } => {
             let served = job(state, conn, (gpu, rdma, waits), &hello, &secret).inspect_err(answer);
+            let served =
+                served.inspect_err(|why| state.pool.events().refused(gpu, hello.pid, secret.user.as_ref(), &why.to_string()));
             served.map_err(|error| WelcomeError::Job { peer, user: secret.user.clone(), gpu, pid: hello.pid, error })?;
             state.pool.counters().accept(Wish::Job);
-            Ok(())
-        }
-        question @ (Opening::Inspect | Opening::Trial) => {
-            let seat = state.questions.take(Source::of_client(conn, &secret), QUESTIONS).map_err(|_| AssignError::Questions);
-            let refused = |error| WelcomeError::Question { peer: peer.clone(), user: secret.user.clone(), error };
-            let _seat = seat.inspect_err(answer).map_err(refused)?;
-            // A client that reads nothing must not hold up this thread.
-            let told = conn.limit_unread(GREETING).and_then(|()| match question {
-                Opening::Trial => trial::serve(conn),
-                _ => state.report().send(conn),
-            });
-            told.map_err(|e| WelcomeError::Client { peer, error: e.into() })?;
-            state.pool.counters().accept(Wish::Question);
             Ok(())
         }
         // The worker answers when it has the connection.
@@ -722,6 +718,7 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
             state.pool.counters().accept(Wish::Copy);
             Ok(())
         }
+        request => state.answer(conn, request, &secret),
     }
 }
 
@@ -745,9 +742,7 @@ fn job(
     conn.limit_unacknowledged(JOB_UNACKNOWLEDGED)?;
     let n = state.pool.gpus();
     let is_store = gpu == Endpoint::MEMORY;
-    if state.is_ending() {
-        return Err(AssignError::Stopping);
-    }
+    state.check_open()?;
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
@@ -774,6 +769,7 @@ fn job(
                 let text = format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place());
                 let line = LogLine::info(text).of_worker(worker.pid(), gpu);
                 (state.log)(&client.on(line));
+                state.pool.events().came(worker.pid(), gpu, &client);
                 state.pool.counters().place(gpu).served.add(1);
                 if !is_store && !state.retirement.has_begun() {
                     warm_later(state, profile);
@@ -793,20 +789,11 @@ fn job(
 }
 
 fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, AssignError> {
-    if state.is_ending() {
-        return Err(AssignError::Stopping);
-    }
+    state.check_open()?;
     let theirs = Arc::downgrade(state);
     let heard = move |worker: &Arc<pool::Worker>, message: Message| match (theirs.upgrade(), message) {
         (Some(state), Message::Expect(secret, n)) => state.expect(worker, secret, n),
-        (Some(state), Message::Stays(why)) => {
-            // A client's text must not insert line breaks or terminal control codes.
-            let why = why.replace(char::is_control, " ");
-            if worker.note_stay(&why) {
-                let text = format!("worker {}: its job does not move away: {why}", worker.pid());
-                state.refusals.say(&LogLine::warning(text).of_worker(worker.pid(), worker.gpu()));
-            }
-        }
+        (Some(state), Message::Stays(request, why)) => state.note_stay(worker, request, &why),
         (Some(state), Message::Connect(number, to, ms)) => outgoing::connect(worker, state.pool.targets(), number, to, ms),
         (Some(state), Message::Forget(secret)) => state.tickets.forget(worker, &secret),
         _ => {}
@@ -844,7 +831,7 @@ fn warm(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assig
     let started = start(state, profile);
     match &started {
         Ok(worker) => state.pool.keep_warm(worker.clone()),
-        Err(_) if state.is_ending() => {}
+        Err(_) if state.takes_no_jobs() => {}
         Err(why) => (state.log)(&LogLine::warning(format!("cannot start a worker for GPU {gpu}: {why}")).at_gpu(gpu)),
     }
     started

@@ -8,8 +8,10 @@ use crate::frame::{CONTROL, HEAD, Head, filled};
 use crate::greet::{JobHello, Limits, Locality, Offer, Opening, Protection, greet, preamble, read_answer, receive};
 use crate::handshake::{self, ServerTls};
 use crate::inbox::Inbox;
+use crate::move_request::MoveRequest;
 use crate::records::{Records, Session, Traffic};
 use crate::secret::Secret;
+use crate::server_drain::{DrainRequest, DrainWish};
 use crate::user_tokens::{UserToken, read_lines};
 use fuzz::Limit;
 use std::io::{Read, Write};
@@ -51,6 +53,9 @@ fn greetings_of_clients() {
         said(&job),
         said(&Opening::Bulk { name: [3; 32], rdma: true }),
         said(&Opening::Inspect),
+        said(&Opening::Move(MoveRequest { pid: 7, worker: Some(8), to: "b:1/0,local".into(), limit_ms: 60_000 })),
+        said(&Opening::Events),
+        said(&Opening::Drain(DrainRequest { wish: DrainWish::Begin, to: Some("local".into()), limit_ms: 60_000 })),
         preamble(),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
     ];
@@ -63,7 +68,7 @@ fn greetings_of_clients() {
         };
         hear(input);
         hear(&[&preamble(), &[2; 9][..], input].concat());
-        for role in 0..4 {
+        for role in 0..8 {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);
             }

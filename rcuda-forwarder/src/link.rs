@@ -622,7 +622,7 @@ impl Link {
     /// answers of this link.
     pub fn set_leave_hook(&self, hook: impl Fn(LeaveRequest) + Send + Sync + 'static) {
         let mut leaves = lock(&self.shared.common.leaves);
-        let before = leaves.before.take();
+        let before = std::mem::take(&mut leaves.before);
         let hook = leaves.hook.insert(Arc::new(hook)).clone();
         drop(leaves);
         before.into_iter().for_each(|request| hook(request));

@@ -79,8 +79,12 @@ wire_struct! {
         pub facts: Option<GpuFacts>,
         /// Its free memory, in bytes; `None`: no worker has answered in time.
         pub free_bytes: Option<u64>,
+        /// Memory that its jobs may still take by their limits, in bytes; `None`: they have none, or a worker has not answered in time.
+        pub promised_bytes: Option<u64>,
         /// Workers that wait for a client.
         pub idle_workers: u32,
+        /// Jobs that wait for a turn.
+        pub waiting: u32,
         /// The workers that have one, longest first.
         pub jobs: Vec<ServedJob>,
         /// What it measures, by its machine's NVML.
@@ -134,6 +138,25 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// The limits of a server for its clients; `None`: no limit.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct ServerLimits {
+        /// Workers with a client, in all,
+        pub workers: u32,
+        /// and of one client.
+        pub client_workers: u32,
+        /// Workers with a client on each GPU.
+        pub gpu_jobs: Option<u32>,
+        /// Workers that one client may start in a minute.
+        pub client_rate: Option<u32>,
+        /// Bytes of GPU memory of each worker,
+        pub memory_bytes: Option<u64>,
+        /// and of all workers of one client.
+        pub client_memory_bytes: Option<u64>,
+    }
+}
+
+wire_struct! {
     /// A server at one moment.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServerState {
@@ -143,6 +166,8 @@ wire_struct! {
         pub since_unix_ms: u64,
         /// Whether it takes no new jobs because it is ending.
         pub ending: bool,
+        /// Its limits for clients.
+        pub limits: ServerLimits,
         /// Its GPUs, by their number in places.
         pub gpus: Vec<GpuState>,
         /// Jobs that are parked in its memory.
@@ -201,15 +226,18 @@ mod tests {
         let gpu = GpuState {
             facts: Some(facts),
             free_bytes: Some(1 << 29),
+            promised_bytes: Some(1 << 28),
             idle_workers: 1,
+            waiting: 2,
             jobs: (0..jobs).map(job).collect(),
             readings: vec![(Reading::Temperature as u32, 44)],
         };
-        let unknown = GpuState { facts: None, free_bytes: None, idle_workers: 0, jobs: Vec::new(), readings: Vec::new() };
+        let unknown = GpuState { facts: None, free_bytes: None, jobs: Vec::new(), ..gpu.clone() };
         ServerState {
             pid: 7,
             since_unix_ms: 9,
             ending: false,
+            limits: ServerLimits { workers: 64, client_workers: 16, memory_bytes: Some(1 << 20), ..ServerLimits::default() },
             gpus: vec![gpu, unknown],
             parked: vec![job(3)],
             earlier: Some(FormerServer { pid: 6, jobs: vec![1, 2], parked: 3 }),

@@ -720,7 +720,9 @@ impl<P: Place> Worker<P> {
                     self.welcome(ticket, Conn::handed_over(fd, session), rdma)
                 }
                 Ok(Some((Message::Connected(number, error), fd))) => self.attendant.connected(number, error, fd),
-                Ok(Some((Message::Leave(to, ms), None))) => self.clone().pass_on_leave(to, ms),
+                Ok(Some((Message::Leave(to, ms, request), None))) => {
+                    self.clone().pass_on_leave(LeaveRequest { to, limit: Duration::from_millis(ms), request });
+                }
                 Ok(Some((Message::Measure, None))) => self.clone().report_memory(),
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => {
                     drop(self.attendant.stripes().arrived(&ticket, Conn::new(fd)));
@@ -744,8 +746,7 @@ impl<P: Place> Worker<P> {
 
     /// Passes on to the job that it is to move away, on a thread of its own: a job that is stopped does not read, and the daemon's
     /// next message must not wait for it.
-    fn pass_on_leave(self: Arc<Self>, to: String, ms: u64) {
-        let request = LeaveRequest { to, limit: Duration::from_millis(ms) };
+    fn pass_on_leave(self: Arc<Self>, request: LeaveRequest) {
         let pass_on = move || self.send(code::SUCCESS, LEAVE, &request.body());
         threads::spawn("leave", pass_on).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
     }

@@ -7,6 +7,7 @@ pub(crate) mod coverage;
 pub(crate) mod encoding;
 pub(crate) mod log;
 pub(crate) mod output;
+pub(crate) mod server_moves;
 pub(crate) mod spawn;
 pub(crate) mod sync;
 pub(crate) mod traced_calls;

@@ -1,8 +1,10 @@
-//! Follows a server that asks this job to move away because it is about to end (docs/servers.md).
+//! Follows a server that asks this job to move away, because it is about to end, or because somebody has asked it to have the job moved
+//! (docs/servers.md).
 //!
 //! The request comes over the connection to one place. It becomes a move like any other, requested by the server: it is queued, reported
 //! and can be cancelled. The job refuses what a server must not decide.
 
+use crate::base::config;
 use crate::base::log::lock;
 use crate::base::spawn::spawn;
 use crate::copies;
@@ -30,6 +32,9 @@ enum StayError {
         "a server may not ask a job to move to `{0}`: a job follows servers to encrypted places, and to GPUs and memory of its own machine"
     )]
     NotForServers(PlaceSpec),
+    /// The job's user does not want that.
+    #[error("this job does not move to `{0}` when a server asks for it (MRCUDA_SERVER_MOVES)")]
+    NotForUser(PlaceSpec),
     /// The text names no place.
     #[error(transparent)]
     Place(#[from] PlaceSpecError),
@@ -47,6 +52,20 @@ struct Asked {
     link: Weak<Link>,
     to: String,
     until: Instant,
+    /// The number of a request that somebody has made of the server; `None`: the server is about to end.
+    request: Option<u64>,
+}
+
+impl Asked {
+    /// Whether the server is about to end.
+    fn is_ending(&self) -> bool {
+        self.request.is_none()
+    }
+
+    /// Why it asks.
+    fn reason(&self) -> &'static str {
+        if self.is_ending() { "is ending" } else { "was asked to have this job moved" }
+    }
 }
 
 /// Requests that have not been followed, and whether a thread does that.
@@ -59,22 +78,33 @@ pub(crate) fn asked(at: &PlaceSpec, link: &Weak<Link>, request: LeaveRequest) {
     let until = now.checked_add(request.limit).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
     let mut asked = lock(&ASKED);
     let (waiting, followed) = &mut *asked;
-    if note(waiting, Asked { at: at.clone(), link: link.clone(), to: request.to, until }) && !*followed {
+    let request = Asked { at: at.clone(), link: link.clone(), to: request.to, until, request: request.request };
+    if let Err(request) = note(waiting, request) {
+        refuse_one_more(&request);
+    } else if !*followed {
         match spawn("mrcuda-leave", follow_all) {
             Ok(()) => *followed = true,
-            Err(why) => tracing::warn!(target: "job", "cannot follow a server that is ending: {why}"),
+            Err(why) => tracing::warn!(target: "job", "cannot follow a server that asks this job to move: {why}"),
         }
     }
 }
 
-/// Adds a request, unless there is one over the same connection, or too many.
-fn note(waiting: &mut Vec<Asked>, request: Asked) -> bool {
-    let is_new =
-        waiting.len() < WAITING && waiting.iter().all(|other| other.at != request.at || !other.link.ptr_eq(&request.link));
-    if is_new {
-        waiting.push(request);
+/// Adds a request, unless there is one of its kind over the same connection, or too many; then it is returned.
+fn note(waiting: &mut Vec<Asked>, request: Asked) -> Result<(), Asked> {
+    let is_same =
+        |other: &Asked| other.at == request.at && other.link.ptr_eq(&request.link) && other.is_ending() == request.is_ending();
+    if waiting.len() >= WAITING || waiting.iter().any(is_same) {
+        return Err(request);
     }
-    is_new
+    waiting.push(request);
+    Ok(())
+}
+
+/// Who has made a request of a server waits for the answer.
+fn refuse_one_more(request: &Asked) {
+    if !request.is_ending() {
+        report_stay(request, "it has not followed earlier requests of this server yet".to_owned());
+    }
 }
 
 /// Follows requests until there are none.
@@ -85,9 +115,15 @@ fn follow_all() {
         {
             let mut asked = lock(&ASKED);
             for request in std::mem::take(&mut asked.0) {
-                note(&mut pending, request);
+                note(&mut pending, request).unwrap_or_else(|request| refuse_one_more(&request));
             }
-            pending.retain(|asked| asked.until > Instant::now());
+            pending.retain(|asked| {
+                let is_over = asked.until <= Instant::now();
+                if is_over && !asked.is_ending() {
+                    report_stay(asked, "its time was over before it could move".to_owned());
+                }
+                !is_over
+            });
             if pending.is_empty() {
                 asked.1 = false;
                 return;
@@ -95,15 +131,20 @@ fn follow_all() {
         }
         // A move that is under way, or was asked for by somebody else, may bring a GPU to such a place, or away from it.
         let Some(job) = job::opened().filter(|_| moves::now() == (None, Vec::new())) else { continue };
-        let mut ends = settle(&pending, |asked| attempt(job, asked)).into_iter();
-        pending.retain(|asked| match ends.next() {
-            Some(End::Later) => true,
-            Some(End::Stays { why, .. }) => {
-                report_stay(asked, why);
-                false
+        // Before a server ends, what was asked of it is settled: the job may then be where it wants.
+        let (later, now): (Vec<Asked>, Vec<Asked>) = {
+            let asked_for: Vec<PlaceSpec> = pending.iter().filter(|it| !it.is_ending()).map(|it| it.at.clone()).collect();
+            pending.into_iter().partition(|it| it.is_ending() && asked_for.contains(&it.at))
+        };
+        pending = later;
+        let ends = settle(&now, |asked| attempt(job, asked));
+        for (asked, end) in now.into_iter().zip(ends) {
+            match end {
+                End::Later => pending.push(asked),
+                End::Stays { why, .. } => report_stay(&asked, why),
+                End::Left => {}
             }
-            Some(End::Left) | None => false,
-        });
+        }
     }
 }
 
@@ -111,7 +152,8 @@ fn follow_all() {
 fn report_stay(asked: &Asked, why: String) {
     // A server that has ended meanwhile needs no reason.
     let Some(link) = asked.link.upgrade() else { return };
-    if let Err(error) = spawn("mrcuda-stay", move || drop(link.control(&Control::Stay { why }))) {
+    let stay = Control::Stay { request: asked.request, why };
+    if let Err(error) = spawn("mrcuda-stay", move || drop(link.control(&stay))) {
         tracing::warn!(target: "job", "cannot tell the server of {} why this job stays: {error}", asked.at);
     }
 }
@@ -173,13 +215,18 @@ fn attempt(job: &'static Job, asked: &[&Asked]) -> End {
     let concerned = concerned(job, asked);
     let has_no_gpu = |at: &PlaceSpec| concerned.iter().all(|(_, other)| other.at != *at);
     // The job runs elsewhere, but the server waits until this copy has left, too. It can be made again anywhere.
-    for asked in asked.iter().filter(|asked| has_no_gpu(&asked.at)) {
+    for asked in asked.iter().filter(|asked| asked.is_ending() && has_no_gpu(&asked.at)) {
         if copies::end_at(&asked.at) {
             tracing::warn!(target: "job", "the server of {} is ending: the copy of this job there is no longer kept", asked.at);
         }
     }
     if concerned.is_empty() {
-        return End::Left;
+        // Unless it has just left: then the server sees that, and gets no reason.
+        return if asked.iter().all(|asked| asked.is_ending()) {
+            End::Left
+        } else {
+            stays("none of its GPUs is there, but a copy of it may be")
+        };
     }
     let is_over = || Instant::now() >= until;
     let (why, code) = match move_away(job, &concerned, until) {
@@ -192,11 +239,16 @@ fn attempt(job: &'static Job, asked: &[&Asked]) -> End {
         Ok(report) => (report.reason.unwrap_or_default(), report.code),
         Err(why) => {
             let servers = concerned.iter().map(|(_, asked)| asked.at.to_string()).collect::<Vec<_>>().join(", ");
-            tracing::warn!(target: "job", "the server of {servers} is ending, and this job does not move away: {why}");
+            let reason = concerned.first().map_or("", |(_, asked)| asked.reason());
+            tracing::warn!(target: "job", "the server of {servers} {reason}, and this job does not move away: {why}");
             (why.to_string(), None)
         }
     };
     End::Stays { why, needs_others: code == Some(ReasonCode::PeerAccess) }
+}
+
+fn stays(why: &str) -> End {
+    End::Stays { why: why.to_owned(), needs_others: false }
 }
 
 /// The GPUs that are at places whose servers have asked.
@@ -211,6 +263,9 @@ fn move_away(job: &'static Job, concerned: &[(&'static Device, &Asked)], until: 
     for (device, asked) in concerned {
         let to: PlaceSpec = asked.to.parse()?;
         allowed(&asked.at, &to)?;
+        if config::get().is_ok_and(|config| !config.server_moves.allow(&to)) {
+            return Err(StayError::NotForUser(to));
+        }
         // What is parked stays parked: only its user lets it go on.
         if asked.at.is_store() && !to.is_store() {
             return Err(StayError::NotForServers(to));
@@ -227,9 +282,12 @@ fn move_away(job: &'static Job, concerned: &[(&'static Device, &Asked)], until: 
     let left = u64::try_from(until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX);
     let to = targets.iter().map(|(_, to)| to.to_string()).collect::<Vec<_>>().join(",");
     let wanted = Migrate { deadline_ms: Some(left), ..Migrate::to(&to) };
-    tracing::info!(target: "job", "a server is ending and asks this job to move to {to}");
+    let is_ending = concerned.iter().any(|(_, asked)| asked.is_ending());
+    let reason = concerned.first().map_or("", |(_, asked)| asked.reason());
+    tracing::info!(target: "job", "a server {reason}: this job is to move to {to}");
     let from = concerned.iter().map(|(device, asked)| (device.index, asked.at.to_string())).collect();
-    let id = moves::request_by_server(job, wanted, targets, from, mover::run)?;
+    let by = if is_ending { "server" } else { "server-request" };
+    let id = moves::request_by_server(job, wanted, targets, from, by, mover::run)?;
     Ok(moves::wait_for(&id)?)
 }
 
@@ -293,17 +351,31 @@ mod tests {
 
     #[test]
     fn a_server_that_asks_again_and_again_fills_no_memory() {
-        let asked = |at: &str| Asked { at: at.parse().unwrap(), link: Weak::new(), to: "local".into(), until: Instant::now() };
+        let asked = |at: &str, request| Asked {
+            at: at.parse().unwrap(),
+            link: Weak::new(),
+            to: "local".into(),
+            until: Instant::now(),
+            request,
+        };
         let mut waiting = Vec::new();
-        assert!(note(&mut waiting, asked("a:1/0")) && !note(&mut waiting, asked("a:1/0")) && note(&mut waiting, asked("a:1/1")));
+        let mut is_new = |at, request| note(&mut waiting, asked(at, request)).is_ok();
+        assert!(is_new("a:1/0", None) && !is_new("a:1/0", None) && is_new("a:1/1", None));
+        assert!(is_new("a:1/0", Some(1)) && !is_new("a:1/0", Some(2)), "one of each kind");
         for port in 1..=1000 {
-            note(&mut waiting, asked(&format!("b:{port}/0")));
+            let _ = note(&mut waiting, asked(&format!("b:{port}/0"), Some(port)));
         }
         assert_eq!(waiting.len(), WAITING);
     }
 
     fn asked_by(at: &[&str]) -> Vec<Asked> {
-        let asked = |at: &&str| Asked { at: at.parse().unwrap(), link: Weak::new(), to: "local".into(), until: Instant::now() };
+        let asked = |at: &&str| Asked {
+            at: at.parse().unwrap(),
+            link: Weak::new(),
+            to: "local".into(),
+            until: Instant::now(),
+            request: None,
+        };
         at.iter().map(asked).collect()
     }
 
@@ -319,20 +391,20 @@ mod tests {
         (attempts, left)
     }
 
-    fn stays(needs_others: bool) -> End {
+    fn stays_with(needs_others: bool) -> End {
         End::Stays { why: "it cannot".into(), needs_others }
     }
 
     #[test]
     fn a_target_that_cannot_be_used_keeps_no_other_gpu() {
         // Two servers, of which one names a bad target for one of its GPUs.
-        let bad = |places: &[&str]| if places.contains(&"a:1/1") { stays(false) } else { End::Left };
+        let bad = |places: &[&str]| if places.contains(&"a:1/1") { stays_with(false) } else { End::Left };
         let (attempts, left) = settled(&["a:1/0", "b:1/0", "a:1/1", "b:1/1"], bad);
         assert_eq!(attempts, ["a:1/0 a:1/1", "b:1/0 b:1/1", "a:1/0", "a:1/1"]);
         assert_eq!(left, ["a:1/0", "b:1/0", "b:1/1"]);
         // One move for one server's GPUs, if that is possible; nothing is tried twice.
         assert_eq!(settled(&["a:1/0", "a:1/1"], |_| End::Left).0, ["a:1/0 a:1/1"]);
-        assert_eq!(settled(&["a:1/0"], |_| stays(false)).0, ["a:1/0"]);
+        assert_eq!(settled(&["a:1/0"], |_| stays_with(false)).0, ["a:1/0"]);
         assert_eq!(settled(&["a:1/0", "a:1/1"], |_| End::Later).0, ["a:1/0 a:1/1"]);
     }
 
@@ -340,7 +412,7 @@ mod tests {
     fn gpus_that_need_each_other_move_together_although_their_server_has_two_addresses() {
         let peers = |places: &[&str]| {
             let among = |place| places.contains(&place);
-            if among("a:1/0") == among("unix:/a/1") { End::Left } else { stays(true) }
+            if among("a:1/0") == among("unix:/a/1") { End::Left } else { stays_with(true) }
         };
         let (attempts, left) = settled(&["a:1/0", "unix:/a/1", "b:1/0"], peers);
         assert_eq!(attempts.last().map(String::as_str), Some("a:1/0 unix:/a/1"), "{attempts:?}");

@@ -552,16 +552,17 @@ pub(crate) fn request_resume(job: &'static Job, wanted: Migrate, run: Run) -> Re
     accept(job, wanted, targets, Terms { by: "request", resumes: true, ..Terms::default() }, run)
 }
 
-/// As [`request`], for a server that is ending: each of these devices has its target. `from` says where devices must still be: a server has
+/// As [`request`], for a server that is ending, or was asked to have the job moved, as `by` says: each of these devices has its target. `from` says where devices must still be: a server has
 /// no say in where a job goes that has left it.
 pub(crate) fn request_by_server(
     job: &'static Job,
     wanted: Migrate,
     targets: Vec<(&'static Device, PlaceSpec)>,
     from: Vec<(u32, String)>,
+    by: &str,
     run: Run,
 ) -> Result<String, MoveError> {
-    accept(job, wanted, targets.into_iter().unzip(), Terms { by: "server", from, ..Terms::default() }, run)
+    accept(job, wanted, targets.into_iter().unzip(), Terms { by, from, ..Terms::default() }, run)
 }
 
 fn accept(

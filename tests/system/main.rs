@@ -46,6 +46,7 @@
 //! | `other_users` | a Unix socket serves the users who are named, and root lists and moves the jobs of all |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
 //! | `service` | clients come and go and move at a server that is replaced, with an agent that is killed: nothing is lost, nothing grows |
+//! | `by_server` | jobs are moved by way of their server, by those who may, and servers are followed |
 //! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
 //! | `metrics` | metrics and log lines of a server follow its jobs |
 //! | `scheduler` | the job's socket, by scripts that know only its documentation |
@@ -62,6 +63,7 @@ mod adoption;
 mod agent;
 mod apps;
 mod bench;
+mod by_server;
 mod cancel;
 mod code;
 mod commands;

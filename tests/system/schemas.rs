@@ -31,10 +31,10 @@ fn close(schema: &mut Value, part: bool) {
 }
 
 /// The schemas, by the names of their files.
-struct Schemas(BTreeMap<String, jsonschema::Validator>);
+pub(crate) struct Schemas(BTreeMap<String, jsonschema::Validator>);
 
 impl Schemas {
-    fn read() -> Schemas {
+    pub(crate) fn read() -> Schemas {
         let files = std::fs::read_dir(install::root().join("docs/schema")).unwrap().map(|entry| entry.unwrap().path());
         let read = |path: std::path::PathBuf| {
             let mut schema: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -51,7 +51,7 @@ impl Schemas {
     }
 
     #[track_caller]
-    fn check(&self, name: &str, text: &str) -> Value {
+    pub(crate) fn check(&self, name: &str, text: &str) -> Value {
         let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"));
         assert_eq!(self.errors(name, &value), Vec::<String>::new(), "{name}: {value}");
         value

@@ -23,7 +23,7 @@ fn assert_ends_well(outcome: &Outcome) {
     assert!(outcome.ok() && outcome.stdout.ends_with("RESULT ok\n"), "{outcome:?}");
 }
 
-fn place(job: &Job) -> Option<String> {
+pub(crate) fn place(job: &Job) -> Option<String> {
     job.status().and_then(|s| Some(s["devices"][0]["place"].as_str()?.to_owned()))
 }
 
@@ -130,7 +130,7 @@ fn token(scene: &Scene, args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 /// Gives a user a token; returns the file that the user has it in.
-fn add_user(scene: &Scene, name: &str) -> String {
+pub(crate) fn add_user(scene: &Scene, name: &str) -> String {
     let (code, token, _) = token(scene, &["add", name]);
     assert_eq!(code, Some(0));
     let file = scene.path.join(format!("token-of-{name}"));

@@ -49,7 +49,7 @@ enum Kind {
 }
 
 /// All variables of settings.
-pub(super) const VARIABLES: [Variable; 22] = [
+pub(super) const VARIABLES: [Variable; 23] = [
     of_option("MRCUDA_SERVERS", "run", "server"),
     Variable { name: "MRCUDA_WAIT", table: "run", key: "wait", form: Form::Milliseconds },
     of_option("MRCUDA_WHEN_FULL", "run", "when-full"),
@@ -69,6 +69,7 @@ pub(super) const VARIABLES: [Variable; 22] = [
     only("MRCUDA_CERTIFICATE", "job", "certificate", Kind::File, "none"),
     only("MRCUDA_BULK_CONNECTIONS", "job", "bulk-connections", Kind::Number(0..=64), "2 to 8, by the processors of both ends"),
     only("MRCUDA_COPY_THREADS", "job", "copy-threads", Kind::Number(0..=64), "half of the processors, at most 8"),
+    only("MRCUDA_SERVER_MOVES", "job", "server-moves", Kind::Text, "any"),
     only("MRCUDA_KEEP_JOURNAL", "job", "keep-journal", Kind::File, "none"),
     only("MRCUDA_LOG", "log", "filter", Kind::Text, "off"),
     only("MRCUDA_LOG_CALLS", "log", "calls", Kind::Switch, "false"),

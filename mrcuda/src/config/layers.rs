@@ -18,7 +18,7 @@ pub(crate) const INSTEAD: &str = "MRCUDA_CONFIG";
 const OF_JOB: &str = "MRCUDA_VISIBLE";
 
 /// Commands that use settings without having a table: `doctor` takes `run.driver`, and all take what variables of servers and jobs say.
-const WITHOUT_TABLE: [&str; 5] = ["doctor", "gpus", "top", "agent", "bench"];
+const WITHOUT_TABLE: [&str; 7] = ["doctor", "gpus", "events", "drain", "top", "agent", "bench"];
 
 /// Whether a command uses settings. The others also work while a file is wrong.
 pub(crate) fn is_read_by(command: &str) -> bool {

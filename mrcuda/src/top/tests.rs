@@ -8,7 +8,7 @@ use cuda_api::board::Reading;
 use cuda_api::clock::unix_ms;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use rcuda_forwarder::{GpuFacts, GpuState, ServedJob, ServerState, UserBy};
+use rcuda_forwarder::{GpuFacts, GpuState, ServedJob, ServerLimits, ServerState, UserBy};
 
 /// A job with a GPU whose link has carried so much.
 fn job(pid: u32, name: &str, place: &str, calls: u64, bytes: u64) -> Job {
@@ -38,11 +38,20 @@ fn server(at: &str) -> Server {
     };
     let facts = GpuFacts { name: "NVIDIA H200".into(), uuid: [1; 16], total_bytes: 140 << 30, driver_version: 13_000 };
     let readings = Reading::ALL.map(|reading| (reading as u32, if reading == Reading::Power { 312_500 } else { 44 })).to_vec();
-    let gpu = GpuState { facts: Some(facts), free_bytes: Some(101 << 30), idle_workers: 1, jobs: vec![served], readings };
+    let gpu = GpuState {
+        facts: Some(facts),
+        free_bytes: Some(101 << 30),
+        promised_bytes: None,
+        idle_workers: 1,
+        waiting: 0,
+        jobs: vec![served],
+        readings,
+    };
     let state = ServerState {
         pid: 812,
         since_unix_ms: 0,
         ending: false,
+        limits: ServerLimits::default(),
         gpus: vec![gpu],
         parked: Vec::new(),
         earlier: None,

@@ -49,6 +49,21 @@ impl Client {
         }
     }
 
+    /// The job's process.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The user that it has proved to be of.
+    pub(super) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
+    }
+
+    /// Whether both are one process, as far as the server can tell.
+    pub(super) fn is_same_job(&self, other: &Client) -> bool {
+        (self.pid, &self.host, self.uid, &self.user) == (other.pid, &other.host, other.uid, &other.user)
+    }
+
     /// Who sends its worker to other places.
     pub(super) fn sender(&self) -> Sender {
         self.sender

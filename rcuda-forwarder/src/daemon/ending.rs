@@ -50,8 +50,10 @@ impl Daemon {
     pub(super) fn drain(&self, drain: &Drain, at_once: &AtomicBool) -> Result<(), ServeError> {
         let (state, until) = (&self.state, Instant::now() + drain.timeout);
         state.draining.store(true, Ordering::SeqCst);
+        state.closing.end();
         state.pool.end_warm();
         let n = state.served().len();
+        state.pool.events().drain(true, &drain.words(), n);
         if n > 0 {
             (state.log)(&LogLine::info(format!(
                 "ending: {} and {} asked to move to {} within {} s; a second signal ends them at once",
@@ -78,6 +80,7 @@ impl Daemon {
             }
             std::thread::sleep(POLL_INTERVAL);
         };
+        state.pool.events().drain(false, &drain.words(), ended);
         match state.pool.failed() - failed_before {
             0 if ended == 0 => {
                 if n > 0 {

@@ -160,6 +160,9 @@ pub(super) enum AssignError {
     /// The daemon ends.
     #[error("the server is ending and takes no new jobs")]
     Stopping,
+    /// An administrator drains the server.
+    #[error("the server takes no new jobs for now (mrcuda drain)")]
+    Closed,
     /// The connection to the client or the channel to the worker failed.
     #[error("{0}")]
     Connection(#[from] io::Error),
@@ -215,6 +218,12 @@ pub(super) enum AssignError {
     /// Too many clients ask about the server.
     #[error("too many clients ask this server about its state at the same time: ask again in a moment")]
     Questions,
+    /// Too many requests wait for jobs to move.
+    #[error("too many requests to move jobs wait at this server: ask again in a moment")]
+    MoveRequests,
+    /// Too many clients follow the server's events.
+    #[error("too many clients follow the events of this server")]
+    Followers,
     /// No worker has the GPU of this number.
     #[error("there is no such GPU")]
     NoSuchGpu,
@@ -246,8 +255,9 @@ pub(super) enum AssignError {
 
 impl AssignError {
     /// What [`AssignError::reason`] says of jobs;
-    pub(super) const REASONS_OF_JOBS: [&str; 16] = [
+    pub(super) const REASONS_OF_JOBS: [&str; 17] = [
         "stopping",
+        "closed",
         "revoked",
         "no_such_gpu",
         "environment",
@@ -273,6 +283,7 @@ impl AssignError {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             AssignError::Stopping => "stopping",
+            AssignError::Closed => "closed",
             AssignError::Connection(_) => "connection",
             AssignError::Gpu { .. } | AssignError::NoSuchGpu => "no_such_gpu",
             AssignError::Revoked(_) => "revoked",
@@ -283,7 +294,7 @@ impl AssignError {
             AssignError::Rate { .. } => "client_rate",
             AssignError::TooManyWait => "too_many_wait",
             AssignError::GaveUp => "gave_up",
-            AssignError::Questions => "too_many",
+            AssignError::Questions | AssignError::MoveRequests | AssignError::Followers => "too_many",
             AssignError::DriverPath | AssignError::Start(_) => "worker_start",
             AssignError::Opening(_) => "gpu_opening",
             AssignError::OpeningEnded => "gpu_opening_ended",
@@ -390,6 +401,7 @@ mod tests {
         let here = Source::Here;
         let all = [
             AssignError::Stopping,
+            AssignError::Closed,
             AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
             AssignError::Gpu { gpu: 1, offered: 1 },
             AssignError::Environment,

@@ -3,7 +3,8 @@
 use super::State;
 use super::pool::{Occupant, Worker};
 use crate::endpoint::Endpoint;
-use crate::server_state::{GpuState, MemoryUse, ServedJob, ServerState};
+use crate::limits::Limits;
+use crate::server_state::{GpuState, MemoryUse, ServedJob, ServerLimits, ServerState};
 use cuda_api::board::Readings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,24 +57,77 @@ impl State {
             jobs.sort_by_key(|job| (job.since_unix_ms, job.worker));
             jobs
         };
+        let limits = server_limits(self.pool.limits());
         let of_gpu = |gpu: u32| {
             let there = || all().filter(move |(worker, ..)| worker.gpu() == gpu);
+            let (facts, jobs) = (self.pool.facts(gpu), jobs(gpu));
             GpuState {
-                facts: self.pool.facts(gpu),
+                promised_bytes: promised(&limits, facts.as_ref().map(|facts| facts.total_bytes), &jobs),
+                facts,
                 free_bytes: there().find_map(|(.., memory)| memory?.free_bytes),
                 idle_workers: there().filter(|(_, occupant, _)| matches!(occupant, Occupant::Nobody)).count() as u32,
-                jobs: jobs(gpu),
+                waiting: self.lines.waiting(gpu) as u32,
+                jobs,
                 readings: readings.get(gpu as usize).cloned().unwrap_or_default(),
             }
         };
         ServerState {
             pid: std::process::id(),
             since_unix_ms: self.since_unix_ms,
-            ending: self.is_ending(),
+            ending: self.takes_no_jobs(),
             gpus: (0..self.pool.gpus()).map(of_gpu).collect(),
+            limits: limits.clone(),
             parked: jobs(Endpoint::MEMORY),
             no_readings,
             earlier: self.earlier.as_ref().filter(|earlier| !earlier.has_ended()).map(|earlier| earlier.described()),
         }
+    }
+}
+
+fn server_limits(limits: &Limits) -> ServerLimits {
+    ServerLimits {
+        workers: limits.workers,
+        client_workers: limits.client_workers,
+        gpu_jobs: limits.clients.gpu_jobs,
+        client_rate: limits.clients.rate,
+        // All of the GPU's is no limit.
+        memory_bytes: Some(limits.of_worker.memory).filter(|bytes| *bytes != u64::MAX),
+        client_memory_bytes: limits.clients.memory,
+    }
+}
+
+/// What jobs of a GPU with so much memory may still take by their limits.
+fn promised(limits: &ServerLimits, total: Option<u64>, jobs: &[ServedJob]) -> Option<u64> {
+    let of_one = limits.memory_bytes.into_iter().chain(limits.client_memory_bytes).min()?;
+    // No job gets more than the GPU has.
+    let of_one = total.map_or(of_one, |total| of_one.min(total));
+    jobs.iter().try_fold(0u64, |sum, job| Some(sum.saturating_add(of_one.saturating_sub(job.used_bytes?))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_jobs_may_still_take_is_what_their_limits_leave() {
+        let job = |used_bytes| ServedJob {
+            worker: 1,
+            host: None,
+            pid: 7,
+            uid: None,
+            user: None,
+            user_by: None,
+            since_unix_ms: 0,
+            used_bytes,
+        };
+        let limits =
+            |memory_bytes, client_memory_bytes| ServerLimits { memory_bytes, client_memory_bytes, ..ServerLimits::default() };
+        let two = [job(Some(3)), job(Some(10))];
+        assert_eq!(promised(&limits(Some(8), None), Some(100), &two), Some(5));
+        assert_eq!(promised(&limits(Some(20), Some(12)), Some(100), &two), Some(9 + 2));
+        assert_eq!(promised(&limits(Some(u64::MAX - 1), None), Some(100), &two), Some(97 + 90));
+        assert_eq!(promised(&limits(Some(8), None), None, &[]), Some(0));
+        assert_eq!(promised(&limits(None, None), Some(100), &two), None, "they may take everything");
+        assert_eq!(promised(&limits(Some(8), None), Some(100), &[job(None)]), None);
     }
 }

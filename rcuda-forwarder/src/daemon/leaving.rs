@@ -50,6 +50,11 @@ impl Leaving {
         matches!(self.state, State::Asked)
     }
 
+    /// The last reason for staying.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
     /// The job stays, for this reason. Returns whether it is another one than before.
     pub(super) fn refused(&mut self, why: &str, now: Instant) -> bool {
         // A refusal that nobody has asked for must not make the pause longer.

@@ -185,7 +185,7 @@ impl Metrics {
         workers.iter().for_each(|(worker, ..)| worker.settle());
         text.family(BUILD).sample(&[("version", &self.version), ("commit", &self.commit)], 1);
         text.family(START).sample(&[], state.since_unix_ms as f64 / 1e3);
-        text.family(ENDING).sample(&[], u8::from(state.is_ending()));
+        text.family(ENDING).sample(&[], u8::from(state.takes_no_jobs()));
         let gpus: Vec<u32> = (0..state.pool.gpus()).collect();
         let at = |gpu: u32| workers.iter().filter(move |(worker, ..)| worker.gpu() == gpu);
         let of_jobs = |gpu: u32| {

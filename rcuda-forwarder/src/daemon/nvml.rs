@@ -4,7 +4,8 @@
 //! told that there are no readings.
 
 use super::log::{Log, LogLine, RateLimitedLog};
-use super::pool::{Command, pass_on, reap};
+use super::pool::{pass_on, reap};
+use super::worker_command::Command;
 use crate::channel::{Channel, Message, StartReader};
 use crate::sync::lock;
 use crate::threads;

@@ -5,35 +5,34 @@ use super::admission::{Budget, Source};
 use super::client::Client;
 use super::counters::{Counters, Settled};
 use super::earlier::Earlier;
-use super::env;
-use super::error::{AssignError, ServeError};
+use super::error::AssignError;
+use super::events::Events;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
-use super::privileges::Privileges;
 use super::rate::Rates;
+use super::requested::Requested;
 use super::seats::{Full, Seat, Seats};
 use super::stays::{Stay, Stays};
+use super::worker_command::Command;
 use crate::account::{ClientAccount, Entry, Used};
-use crate::address_space;
 use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
-use crate::endpoint::{Endpoint, GPUS};
+use crate::endpoint::Endpoint;
 use crate::limits::{ClientLimits, Limits};
 use crate::place_spec::PlaceSpec;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
 use crate::targets::{Sender, Targets};
-use crate::{threads, worker};
+use crate::threads;
 use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::BorrowedFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -48,81 +47,6 @@ const LINE: u64 = 16 << 10;
 /// Maximum number of connections that are being made for one worker: it carries out up to 16 requests to connect at a time, each with up to
 /// eight connections at a time, and fetches memory of other places.
 const OUTGOING: usize = 160;
-
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-
-/// How a worker is started.
-#[derive(Debug, Clone)]
-pub(crate) struct Command {
-    pub(crate) program: PathBuf,
-    pub(crate) arguments: Vec<OsString>,
-    /// Only the end of the daemon ends it, not a SIGTERM to the daemon's whole process group or service, after which jobs move away.
-    pub(crate) ignores_sigterm: bool,
-    /// What it gives up.
-    pub(crate) privileges: Privileges,
-    /// Variables that it gets instead of the server's.
-    pub(crate) variables: Vec<(&'static str, OsString)>,
-}
-
-impl Command {
-    /// Creates a command without the server's variables, except those that a worker inherits.
-    pub(super) fn prepare(&self) -> std::process::Command {
-        let mut c = std::process::Command::new(&self.program);
-        // The program's path may not be its name.
-        c.arg0("mrcuda").args(&self.arguments).env_clear();
-        c.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(env::is_servers)));
-        c.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let (ignores_sigterm, privileges) = (self.ignores_sigterm, self.privileges.clone());
-        // SAFETY: between fork and exec only these system calls are made.
-        unsafe {
-            c.pre_exec(move || {
-                // The daemon's threads block signals, which must end a worker.
-                let none = nix::sys::signal::SigSet::empty();
-                none.thread_set_mask()?;
-                if ignores_sigterm && libc::signal(libc::SIGTERM, libc::SIG_IGN) == libc::SIG_ERR {
-                    return Err(io::Error::last_os_error());
-                }
-                address_space::before_exec();
-                privileges.give_up()
-            });
-        }
-        c
-    }
-}
-
-/// Counts the GPUs of a driver in a separate process, and chooses those to offer.
-pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
-    let failed = |why: String| ServeError::Driver { driver: driver.into(), why };
-    // It serves no client. A driver that root starts may make its device files, for which a worker lacks the rights.
-    let mut probe = Command { privileges: Privileges::default(), ..command.clone() }.prepare();
-    // Here it selects GPUs; a worker selects by the machine's numbers.
-    probe.envs(std::env::var_os(VISIBLE).map(|list| (VISIBLE, list)));
-    let out = probe.arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
-    let text = String::from_utf8_lossy(&out.stdout);
-    let there = text.trim().lines().last().and_then(|n| n.parse::<u32>().ok()).filter(|_| out.status.success());
-    let there = there.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()))?;
-    let visible = std::env::var(VISIBLE).ok();
-    offered(there, visible.as_deref(), wanted)
-}
-
-/// The GPUs to offer, as numbers in a worker's driver.
-pub(super) fn offered(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
-    // This process sees a selection already; a worker selects by the machine's numbers.
-    let all: Vec<u32> = match visible {
-        None => (0..there).collect(),
-        Some(list) => list
-            .split(',')
-            .map(|n| n.trim().parse().map_err(|_| ServeError::Visible(list.to_owned())))
-            .take(there as usize)
-            .collect::<Result<_, _>>()?,
-    };
-    let there = all.len() as u32;
-    let n = wanted.unwrap_or(there.min(GPUS));
-    if n > there || n > GPUS {
-        return Err(ServeError::Gpus { there, wanted: n });
-    }
-    Ok(all[..n as usize].to_vec())
-}
 
 /// The properties of a worker that matter to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,8 +112,10 @@ pub(crate) struct Worker {
     taken: AtomicBool,
     memory: Mutex<Measured>,
     measured: Condvar,
-    /// What its job was asked when the daemon began to end.
+    /// What its job was asked when the daemon began to end,
     leaving: Mutex<Leaving>,
+    /// and what those asked who may have it moved.
+    requested: Requested,
     counters: Arc<Counters>,
     /// What of its use is in the counters.
     settled: Settled,
@@ -215,6 +141,11 @@ impl Worker {
     /// Number of its GPU among the offered ones, or [`Endpoint::MEMORY`].
     pub(super) fn gpu(&self) -> u32 {
         self.profile.gpu
+    }
+
+    /// Number of the device in its job.
+    pub(super) fn virtual_device(&self) -> u32 {
+        self.profile.virtual_device
     }
 
     /// Who uses it; `None` while it opens its GPU, and once it has ended.
@@ -273,10 +204,42 @@ impl Worker {
         let mut leaving = lock(&self.leaving);
         let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         // A worker that has ended has no job any more, and one that reads nothing is asked again.
-        if leaving.is_due(Instant::now()) && self.channel.send_now(&Message::Leave(to.to_string(), ms)).is_ok() {
+        if leaving.is_due(Instant::now()) && self.channel.send_now(&Message::Leave(to.to_string(), ms, None)).is_ok() {
             leaving.asked();
             self.counters.drain.asked.add(1);
         }
+    }
+
+    /// Asks its job to move to a place by then, for somebody who may. Returns the number of the request; `None` if another one is open, or the
+    /// worker has no job, has not received it yet, or reads nothing.
+    pub(super) fn request_move(&self, to: &PlaceSpec, until: Instant) -> Option<u64> {
+        if !self.has_taken() {
+            return None;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let to = to.to_string();
+        self.requested.open(&to, until, |number| self.channel.send_now(&Message::Leave(to.clone(), ms, Some(number))).is_ok())
+    }
+
+    /// The requests to move its job.
+    pub(super) fn requested(&self) -> &Requested {
+        &self.requested
+    }
+
+    /// Its client, if it has one.
+    pub(super) fn client(&self) -> Option<Client> {
+        lock(&self.client).as_ref().map(|(client, _)| client.clone())
+    }
+
+    /// Has its job be asked to leave at once by the next drain, whatever it has said before.
+    pub(super) fn forget_leave(&self) {
+        *lock(&self.leaving) = Leaving::default();
+    }
+
+    /// The reason for staying that its job has given last.
+    pub(super) fn last_stay(&self) -> Option<String> {
+        lock(&self.leaving).reason().map(str::to_owned)
     }
 
     /// Sends it a message; false once it reads so little that there is no room for one.
@@ -466,6 +429,7 @@ pub(super) struct Pool {
     counters: Arc<Counters>,
     /// The jobs that were served of late.
     stays: Arc<Stays>,
+    events: Arc<Events>,
     /// The daemon before this one, whose jobs use the same GPUs.
     earlier: Option<Arc<Earlier>>,
     log: Log,
@@ -497,6 +461,7 @@ impl Pool {
         Pool {
             counters: Arc::new(Counters::new(gpus.len())),
             stays: Arc::default(),
+            events: Arc::default(),
             command,
             driver,
             facts: Arc::new(gpus.iter().map(|_| OnceLock::new()).collect()),
@@ -576,6 +541,11 @@ impl Pool {
         &self.permissions.targets
     }
 
+    /// What clients get.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Number of offered GPUs.
     pub(super) fn gpus(&self) -> u32 {
         self.gpus.len() as u32
@@ -584,6 +554,11 @@ impl Pool {
     /// What has happened so far.
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What happens to jobs.
+    pub(super) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// The services of jobs that are over, of late.
@@ -648,7 +623,10 @@ impl Pool {
         let (log, workers, ending, facts) = (self.log, self.workers.clone(), self.ending.clone(), self.facts.clone());
         let failed_ones = self.failed.clone();
         let (accounting, described, stays) = (self.accounting.clone(), self.facts.clone(), self.stays.clone());
+        let events = self.events.clone();
         let account_for = move |worker: &Worker, client: &Client, used: &Used, end: End| {
+            let to = worker.requested.over(end, used.moved_out);
+            events.left((worker.pid, worker.gpu()), client, used, end, to);
             if let Some(accounting) = &accounting {
                 let facts = described.get(worker.gpu() as usize).and_then(OnceLock::get);
                 accounting.record((worker.pid, worker.gpu()), facts, client, used, end);
@@ -684,6 +662,7 @@ impl Pool {
             memory: Mutex::default(),
             measured: Condvar::new(),
             leaving: Mutex::default(),
+            requested: Requested::default(),
             counters: self.counters.clone(),
             settled: Settled::default(),
             outgoing: AtomicUsize::new(0),

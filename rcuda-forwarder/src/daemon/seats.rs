@@ -52,6 +52,12 @@ impl<K: Clone + Eq + Hash> Seats<K> {
         lock(&self.0).get(owner).copied().unwrap_or(0)
     }
 
+    /// Number of seats that are taken.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        lock(&self.0).values().sum()
+    }
+
     /// Whether a seat is taken.
     pub(super) fn any(&self) -> bool {
         !lock(&self.0).is_empty()

@@ -1,6 +1,6 @@
 //! Tests of the daemon with real worker processes over a fake place, and links to them.
 
-use super::pool::offered;
+use super::worker_command::offered;
 use super::*;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
@@ -26,6 +26,7 @@ use std::thread;
 use std::time::Instant;
 
 mod bounds;
+mod closing;
 mod drain;
 mod encryption;
 mod inspect;
@@ -34,6 +35,7 @@ mod limits;
 mod local_socket;
 mod metrics;
 mod munge;
+mod requests;
 mod take_over;
 mod unix_users;
 mod users;

@@ -41,9 +41,7 @@ impl State {
             if conn.wait_gone(POLL_INTERVAL) {
                 return Err(AssignError::GaveUp);
             }
-            if self.is_ending() {
-                return Err(AssignError::Stopping);
-            }
+            self.check_open()?;
         }
     }
 

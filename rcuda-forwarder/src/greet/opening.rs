@@ -1,6 +1,8 @@
 //! What a connection is for, as its client says in the greeting.
 
 use super::ticket::{Route, route};
+use crate::move_request::MoveRequest;
+use crate::server_drain::DrainRequest;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 
@@ -81,6 +83,12 @@ pub(crate) enum Opening {
     Inspect,
     /// A measurement of the connection.
     Trial,
+    /// A request that a job move.
+    Move(MoveRequest),
+    /// What happens at the server, from now on.
+    Events,
+    /// A request about a drain of the server.
+    Drain(DrainRequest),
 }
 
 impl Opening {
@@ -90,6 +98,9 @@ impl Opening {
             Opening::Bulk { .. } => 2,
             Opening::Inspect => 3,
             Opening::Trial => 4,
+            Opening::Move(_) => 5,
+            Opening::Events => 6,
+            Opening::Drain(_) => 7,
         }
     }
 
@@ -97,7 +108,7 @@ impl Opening {
     pub(super) fn route(&self) -> Route {
         match self {
             Opening::Bulk { name, .. } => route(name),
-            Opening::Job { .. } | Opening::Inspect | Opening::Trial => Route::default(),
+            _ => Route::default(),
         }
     }
 
@@ -111,7 +122,9 @@ impl Opening {
                 hello.put(&mut out);
             }
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
-            Opening::Inspect | Opening::Trial => {}
+            Opening::Move(request) => request.put(&mut out),
+            Opening::Drain(request) => request.put(&mut out),
+            Opening::Inspect | Opening::Trial | Opening::Events => {}
         }
         out
     }
@@ -126,6 +139,9 @@ impl Opening {
             2 => Opening::Bulk { name: Wire::get(src)?, rdma: Wire::get(src)? },
             3 => Opening::Inspect,
             4 => Opening::Trial,
+            5 => Opening::Move(Wire::get(src)?),
+            6 => Opening::Events,
+            7 => Opening::Drain(Wire::get(src)?),
             _ => return Err(Short),
         };
         match &opening {
@@ -134,6 +150,8 @@ impl Opening {
             {
                 Err(Short)
             }
+            Opening::Move(request) if !request.is_valid() => Err(Short),
+            Opening::Drain(request) if !request.is_valid() => Err(Short),
             _ if src.is_empty() => Ok(opening),
             _ => Err(Short),
         }

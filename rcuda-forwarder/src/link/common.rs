@@ -38,10 +38,10 @@ impl std::fmt::Debug for Texts {
 
 type LeaveHook = Arc<dyn Fn(LeaveRequest) + Send + Sync>;
 
-/// The server's request that the job move away, if it arrived before a hook was set, and the hook.
+/// The server's requests that the job move away, one of each kind, if they arrived before a hook was set, and the hook.
 #[derive(Default)]
 pub(super) struct Leaves {
-    pub(super) before: Option<LeaveRequest>,
+    pub(super) before: Vec<LeaveRequest>,
     pub(super) hook: Option<LeaveHook>,
 }
 

@@ -39,7 +39,7 @@ fn messages_of_workers() {
         [message(0, 2, b"an answer"), message(0, 1, &[3; 8])].concat(),
         [message(700, 1, b"why"), message(0, HEARTBEAT, &[])].concat(),
         message(1, TEXT, b"text of the job\n"),
-        message(0, LEAVE, &LeaveRequest { to: "b:1/0".into(), limit: Duration::from_secs(30) }.body()),
+        message(0, LEAVE, &LeaveRequest { to: "b:1/0".into(), limit: Duration::from_secs(30), request: Some(1) }.body()),
         [message(700, NO_TICKET, &0x0601u16.to_le_bytes()), message(0, 2, &[])].concat(),
         message(0, CHANGES, &[&9u64.to_le_bytes()[..], &0x7000_0000u64.to_le_bytes(), &1u64.to_le_bytes(), &[5; 64]].concat()),
     ];

@@ -78,7 +78,10 @@ impl Common {
                 drop(leaves);
                 hook(request);
             }
-            None => leaves.before = Some(request),
+            None => {
+                leaves.before.retain(|other| other.request.is_some() != request.request.is_some());
+                leaves.before.push(request);
+            }
         }
     }
 

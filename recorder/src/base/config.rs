@@ -1,5 +1,6 @@
 //! The environment variables that the recorder reads, each read once.
 
+use super::server_moves::ServerMoves;
 use ::control::LONGEST_ID;
 use ::control::name::is_name;
 use cuda_api::address_map::DEVICES;
@@ -36,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) on_stop: Option<String>,
     /// `MRCUDA_WHEN_FULL`: where a device may move that finds no memory at its place, in this order.
     pub(crate) when_full: Vec<PlaceSpec>,
+    /// `MRCUDA_SERVER_MOVES`: where servers may ask the job to move.
+    pub(crate) server_moves: ServerMoves,
     /// `MRCUDA_DRIVER`: the driver of the in-process place.
     pub(crate) driver: Option<PathBuf>,
     /// `MRCUDA_TOKEN_FILE`, or the default path.
@@ -148,6 +151,8 @@ fn read() -> Result<Config, ConfigError> {
             return Err(ConfigError::Executes(text.to_owned()));
         }
     }
+    let server_moves = var("MRCUDA_SERVER_MOVES").map_or(Ok(ServerMoves::Any), |text| ServerMoves::read(&text));
+    let server_moves = server_moves.map_err(place("MRCUDA_SERVER_MOVES"))?;
     let name = var("MRCUDA_NAME");
     if let Some(name) = name.as_ref().filter(|name| !is_name(name)) {
         return Err(ConfigError::Name(name.clone()));
@@ -190,6 +195,7 @@ fn read() -> Result<Config, ConfigError> {
         signal,
         on_stop,
         when_full: executing("MRCUDA_WHEN_FULL")?.unwrap_or_default(),
+        server_moves,
         driver: var("MRCUDA_DRIVER").map(PathBuf::from),
         token_file: rcuda_forwarder::Token::default_path(),
         munge: rcuda_forwarder::Munge::from_environment(),

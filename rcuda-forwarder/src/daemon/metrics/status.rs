@@ -136,7 +136,7 @@ impl Metrics {
             commit: &self.commit,
             now_unix_ms: now,
             since_unix_ms: state.since_unix_ms,
-            ending: state.is_ending(),
+            ending: state.takes_no_jobs(),
             names_jobs: self.jobs,
             gpus: (0..state.pool.gpus()).map(of_gpu).collect(),
             no_readings,

@@ -55,7 +55,7 @@ fn a_job_that_stays_says_why_and_is_ended_after_the_time_limit() {
     thread::scope(|scope| {
         let drained = scope.spawn(|| s.daemon.drain(&drain("local", Duration::from_secs(2)), &not_now));
         requests.recv_timeout(LONG).unwrap();
-        link.control(&Control::Stay { why: "there is\x1b[31m no GPU\nhere".into() }).unwrap();
+        link.control(&Control::Stay { request: None, why: "there is\x1b[31m no GPU\nhere".into() }).unwrap();
         let why = drained.join().unwrap().unwrap_err();
         assert!(matches!(why, ServeError::NotDrained { ended: 1, failed: 0 }), "{why}");
     });
@@ -74,7 +74,7 @@ fn a_job_that_refuses_is_asked_again() {
         let drained = scope.spawn(move || s.daemon.drain(&drain("local", LONG), &not_now));
         for _ in 0..3 {
             requests.recv_timeout(LONG).unwrap();
-            link.control(&Control::Stay { why: "its target is full at the moment".into() }).unwrap();
+            link.control(&Control::Stay { request: None, why: "its target is full at the moment".into() }).unwrap();
         }
         requests.recv_timeout(LONG).unwrap();
         link.close();

@@ -1,6 +1,7 @@
 //! What a daemon reports of itself.
 
 use super::*;
+use crate::daemon::requests::QUESTIONS;
 use crate::inspect::inspect;
 use crate::server_state::{GpuFacts, ServerState};
 
@@ -69,7 +70,7 @@ fn few_questions_are_answered_at_a_time() {
         assert!(refused.iter().all(|why| why.contains("ask again in a moment")), "{refused:?}");
     });
     // The seats themselves, whatever the speed of the machine.
-    let seats: Vec<_> = std::iter::from_fn(|| s.daemon.state.questions.take(Source::Here, QUESTIONS).ok()).collect();
+    let seats: Vec<_> = std::iter::from_fn(|| s.daemon.state.requests.questions.take(Source::Here, QUESTIONS).ok()).collect();
     assert_eq!(seats.len(), QUESTIONS.of_one);
     let why = inspect(&s.unix(0), None).unwrap_err().to_string();
     assert!(why.contains("too many clients ask this server about its state"), "{why}");

@@ -1,0 +1,147 @@
+//! Requests to a server that it take no new jobs and have those that it serves move away, and the answers (docs/formats.md, "Drains").
+
+use crate::conn::Conn;
+use crate::endpoint::Endpoint;
+use crate::greet::{self, GreetError, Opening};
+use crate::link::{Credentials, LinkError, TimeLimits, greeted, refused};
+use crate::move_request::LONGEST_PLACES;
+use cuda_api::wire::{Short, Wire};
+use cuda_api::wire_struct;
+use std::time::{Duration, Instant};
+
+/// Maximum number of jobs that an answer names.
+pub(crate) const NAMED: usize = 32;
+/// Maximum time for which jobs are asked to move away.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What is to become of a drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DrainWish {
+    /// Nothing: the client asks how far it is.
+    Show = 0,
+    /// It begins.
+    Begin = 1,
+    /// The server takes jobs again.
+    Cancel = 2,
+}
+
+impl Wire for DrainWish {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u8).put(out);
+    }
+
+    fn get(src: &mut &[u8]) -> Result<DrainWish, Short> {
+        let number = u8::get(src)?;
+        [DrainWish::Show, DrainWish::Begin, DrainWish::Cancel].into_iter().find(|wish| *wish as u8 == number).ok_or(Short)
+    }
+}
+
+wire_struct! {
+    /// A request about a drain.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DrainRequest {
+        /// What is to become of it.
+        pub wish: DrainWish,
+        /// Where jobs are to move, as with `mrcuda serve --drain`; `None`: the server only takes no new ones.
+        pub to: Option<String>,
+        /// For how long jobs are asked, in milliseconds.
+        pub limit_ms: u64,
+    }
+}
+
+impl DrainRequest {
+    /// Whether it is within the limits.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.to.as_ref().is_none_or(|to| to.len() <= LONGEST_PLACES) && self.limit_ms <= LONGEST.as_millis() as u64
+    }
+}
+
+wire_struct! {
+    /// A worker whose job has not left.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NotLeft {
+        /// The worker's process.
+        pub worker: u32,
+        /// Number of its GPU; `None`: the job is parked in the server's memory.
+        pub gpu: Option<u32>,
+        /// The job's process.
+        pub pid: u32,
+        /// The reason for staying that the job has given last.
+        pub reason: Option<String>,
+    }
+}
+
+wire_struct! {
+    /// How far a drain is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DrainState {
+        /// The server takes no new jobs.
+        pub closed: bool,
+        /// It is about to end.
+        pub ending: bool,
+        /// Where jobs are asked to move; `None`: they are not asked, or no longer.
+        pub to: Option<String>,
+        /// For how long they are still asked, in milliseconds.
+        pub left_ms: u64,
+        /// Number of workers that have a job.
+        pub workers: u32,
+        /// The first few of them.
+        pub jobs: Vec<NotLeft>,
+    }
+}
+
+impl DrainState {
+    pub(crate) fn encoded(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+}
+
+/// Has a server begin or end a drain, or asks how far it is; the GPU in the endpoint does not matter. `credentials` as for
+/// [`crate::Link::connect`].
+pub fn drain(to: &Endpoint, credentials: Option<&Credentials>, request: &DrainRequest) -> Result<DrainState, LinkError> {
+    let limits = TimeLimits::default();
+    let (conn, _) = greeted(to, credentials, &|_| Opening::Drain(request.clone()), &limits)?;
+    receive(&conn, Instant::now() + limits.greeting).map_err(|why| refused(to, &why))
+}
+
+fn receive(conn: &Conn, until: Instant) -> Result<DrainState, GreetError> {
+    let body = greet::read_answer(conn, until)?;
+    let mut rest = &body[..];
+    let state = DrainState::get(&mut rest).ok().filter(|state| rest.is_empty() && state.jobs.len() <= NAMED);
+    state.ok_or(GreetError::Garbage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::pair;
+
+    #[test]
+    fn states_are_read_as_written_and_malformed_ones_refused() {
+        let job = NotLeft { worker: 9, gpu: Some(1), pid: 7, reason: Some("no".into()) };
+        let state = |n| DrainState {
+            closed: true,
+            ending: false,
+            to: Some("local".into()),
+            left_ms: 5,
+            workers: n as u32,
+            jobs: vec![job.clone(); n],
+        };
+        let received = |body: &[u8]| {
+            let (here, there) = pair();
+            greet::answer(&there, Ok(body)).unwrap();
+            receive(&here, Instant::now() + Duration::from_secs(60))
+        };
+        let mut whole = Vec::new();
+        state(NAMED).put(&mut whole);
+        assert_eq!(received(&whole).unwrap(), state(NAMED));
+        let mut many = Vec::new();
+        state(NAMED + 1).put(&mut many);
+        for bad in [&many[..], &whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[]] {
+            assert!(matches!(received(bad), Err(GreetError::Garbage)), "{bad:?}");
+        }
+    }
+}
