@@ -140,7 +140,10 @@ pub(crate) fn live(args: &LiveArgs) -> Result<(), Error> {
     let mut count = [0; 8];
     gpu.read(&mut count, wrong)?;
     let wrong = u64::from_le_bytes(count);
-    println!("{}", json!({"measures": "live", "mib": args.mib, "rounds": rounds, "longest_ms": longest_ms, "wrong_words": wrong}));
+    println!(
+        "{}",
+        json!({"measures": "live", "mib": args.mib, "rounds": rounds, "longest_ms": longest_ms, "wrong_words": wrong})
+    );
     if wrong == 0 { Ok(()) } else { Err(Error::Found(format!("{wrong} of {} words are wrong", args.mib << 17))) }
 }
 

@@ -157,7 +157,9 @@ impl Stage {
         let socket = self.directory.join(name);
         let mut command = self.mrcuda();
         // Programs that are started one after the other each find a worker ready; many of them are one client for the server.
-        command.args(["serve", "--warm", "2", "--max-client-workers", "256", "--allow-plain", "--listen", &listen, "--unix"]).arg(&socket);
+        command
+            .args(["serve", "--warm", "2", "--max-client-workers", "256", "--allow-plain", "--listen", &listen, "--unix"])
+            .arg(&socket);
         let mut process = Process::start(command, "the server")?;
         let said = process.line()?;
         let address =

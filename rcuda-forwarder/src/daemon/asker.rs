@@ -9,7 +9,7 @@ use crate::user::User;
 pub(super) enum Asker {
     /// Whoever has the server's own token; on its machine its user and root; of a cluster's users these two.
     Administrator,
-    /// A user with a token of their own, or of a cluster.
+    /// A user with a token of their own, of a cluster, or of the server's machine.
     User(User),
 }
 
@@ -19,7 +19,7 @@ impl Asker {
         let server = nix::unistd::geteuid().as_raw();
         match &secret.user {
             None => Asker::Administrator,
-            Some(User::OfMunge(account)) if account.uid == 0 || account.uid == server => Asker::Administrator,
+            Some(user) if user.uid().is_some_and(|uid| uid == 0 || uid == server) => Asker::Administrator,
             Some(user) => Asker::User(user.clone()),
         }
     }
@@ -28,10 +28,11 @@ impl Asker {
     pub(super) fn may_move(&self, client: &Client) -> bool {
         match (self, client.user()) {
             (Asker::Administrator, _) => true,
-            (Asker::User(User::OfMunge(asking)), Some(User::OfMunge(owner))) => asking.uid == owner.uid,
             // The token itself, not only its name: a revoked one may have been of another person.
-            (Asker::User(User::OfToken(asking)), Some(User::OfToken(owner))) => asking == owner,
-            (Asker::User(_), _) => false,
+            (Asker::User(User::Token(asking)), Some(User::Token(owner))) => asking == owner,
+            // The machines of a cluster have these numbers in common.
+            (Asker::User(asking), Some(owner)) => asking.uid().is_some() && asking.uid() == owner.uid(),
+            (Asker::User(_), None) => false,
         }
     }
 
@@ -55,11 +56,15 @@ mod tests {
     use std::sync::Arc;
 
     fn token(name: &str, key: u8) -> User {
-        User::OfToken(Arc::new(UserToken { name: name.to_owned(), token: Token([key; 32]), added_unix_ms: 5 }))
+        User::Token(Arc::new(UserToken { name: name.to_owned(), token: Token([key; 32]), added_unix_ms: 5 }))
     }
 
     fn munge(uid: u32, name: &str) -> User {
-        User::OfMunge(Arc::new(Account { uid, name: name.to_owned() }))
+        User::Munge(Arc::new(Account { uid, name: name.to_owned() }))
+    }
+
+    fn local(uid: u32, name: &str) -> User {
+        User::System(Arc::new(Account { uid, name: name.to_owned() }))
     }
 
     fn may(asking: Option<User>, owner: Option<User>) -> bool {
@@ -81,7 +86,15 @@ mod tests {
         }
         assert!(may(Some(token("ann", 1)), Some(token("ann", 1))));
         assert!(may(Some(ann()), Some(munge(nobody_is, "ann, renamed"))));
+        assert!(may(Some(local(nobody_is, "ann")), Some(local(nobody_is, "ann"))), "at the server's Unix socket");
+        assert!(
+            may(Some(local(nobody_is, "ann")), Some(ann())),
+            "a number is of one user in a cluster and on the server's machine"
+        );
         for (asking, owner) in [
+            (local(nobody_is + 1, "ann"), Some(local(nobody_is, "ann"))),
+            (local(nobody_is, "ann"), Some(token("ann", 1))),
+            (local(nobody_is, "ann"), None),
             (token("ann", 1), None),
             (token("ann", 1), Some(token("bob", 2))),
             (token("ann", 3), Some(token("ann", 1))),
