@@ -51,6 +51,7 @@ use pool::{Command, Permissions, Pool, Profile};
 use privileges::{Privileges, WorkerUser};
 use retirement::Retirement;
 use seats::Seats;
+use selection::VISIBLE;
 use service_manager::Sockets;
 use socket::{bind, identity, same_user};
 use std::collections::HashMap;
@@ -89,6 +90,7 @@ mod privileges;
 mod rate;
 mod retirement;
 mod seats;
+mod selection;
 mod service_manager;
 mod socket;
 mod stays;
@@ -103,6 +105,7 @@ pub use error::ServeError;
 use error::{AssignError, WelcomeError};
 pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
+pub use selection::{GpuName, SharedGpus, SharedGpusError};
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -122,8 +125,8 @@ pub struct ServeOptions {
     pub unix: Option<PathBuf>,
     /// CUDA driver.
     pub driver: PathBuf,
-    /// Number of the driver's GPUs to offer; `None`: all.
-    pub gpus: Option<u32>,
+    /// Which of the GPUs that the driver shows are offered.
+    pub gpus: SharedGpus,
     /// Token file; created if it does not exist. Needed for TCP only.
     pub token: PathBuf,
     /// File with the tokens of users; `None`: `tokens` beside the token. It need not exist, and may change while the server runs.
@@ -338,9 +341,11 @@ pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
             less, or have workers run as one (--worker-user)";
         log(&LogLine::warning(why));
     }
-    let command = worker_command(&o, user, sandbox.confinement.is_some());
-    let gpus = pool::count(&command, &o.driver, o.gpus)?;
+    let mut command = worker_command(&o, user, sandbox.confinement.is_some());
+    let gpus = selection::select(&command, &o.driver, &o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
+    command.variables.push((VISIBLE, gpus.join(",").into()));
+    let gpus = (0u32..).take(gpus.len()).collect();
     use_sockets(&mut o, &mut sockets)?;
     let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, sockets, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.

@@ -75,7 +75,8 @@ pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{
-    ClusterUser, ClusterUserError, Drain, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions, serve,
+    ClusterUser, ClusterUserError, Drain, GpuName, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions,
+    SharedGpus, SharedGpusError, serve,
 };
 pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError, Scheme};

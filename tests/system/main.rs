@@ -98,6 +98,7 @@ mod sandbox;
 mod scheduler;
 mod schemas;
 mod scopes;
+mod selection;
 mod servers;
 mod shortage;
 mod shortcuts;

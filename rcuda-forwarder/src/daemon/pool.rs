@@ -6,7 +6,7 @@ use super::client::Client;
 use super::counters::{Counters, Settled};
 use super::earlier::Earlier;
 use super::env;
-use super::error::{AssignError, ServeError};
+use super::error::AssignError;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::privileges::Privileges;
@@ -17,14 +17,14 @@ use crate::account::{ClientAccount, Entry, Used};
 use crate::address_space;
 use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;
-use crate::endpoint::{Endpoint, GPUS};
+use crate::endpoint::Endpoint;
 use crate::limits::{ClientLimits, Limits};
 use crate::place_spec::PlaceSpec;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
 use crate::targets::{Sender, Targets};
-use crate::{threads, worker};
+use crate::threads;
 use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
 use std::collections::HashMap;
@@ -32,8 +32,8 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -48,8 +48,6 @@ const LINE: u64 = 16 << 10;
 /// Maximum number of connections that are being made for one worker: it carries out up to 16 requests to connect at a time, each with up to
 /// eight connections at a time, and fetches memory of other places.
 const OUTGOING: usize = 160;
-
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -88,40 +86,6 @@ impl Command {
         }
         c
     }
-}
-
-/// Counts the GPUs of a driver in a separate process, and chooses those to offer.
-pub(super) fn count(command: &Command, driver: &Path, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
-    let failed = |why: String| ServeError::Driver { driver: driver.into(), why };
-    // It serves no client. A driver that root starts may make its device files, for which a worker lacks the rights.
-    let mut probe = Command { privileges: Privileges::default(), ..command.clone() }.prepare();
-    // Here it selects GPUs; a worker selects by the machine's numbers.
-    probe.envs(std::env::var_os(VISIBLE).map(|list| (VISIBLE, list)));
-    let out = probe.arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
-    let text = String::from_utf8_lossy(&out.stdout);
-    let there = text.trim().lines().last().and_then(|n| n.parse::<u32>().ok()).filter(|_| out.status.success());
-    let there = there.ok_or_else(|| failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()))?;
-    let visible = std::env::var(VISIBLE).ok();
-    offered(there, visible.as_deref(), wanted)
-}
-
-/// The GPUs to offer, as numbers in a worker's driver.
-pub(super) fn offered(there: u32, visible: Option<&str>, wanted: Option<u32>) -> Result<Vec<u32>, ServeError> {
-    // This process sees a selection already; a worker selects by the machine's numbers.
-    let all: Vec<u32> = match visible {
-        None => (0..there).collect(),
-        Some(list) => list
-            .split(',')
-            .map(|n| n.trim().parse().map_err(|_| ServeError::Visible(list.to_owned())))
-            .take(there as usize)
-            .collect::<Result<_, _>>()?,
-    };
-    let there = all.len() as u32;
-    let n = wanted.unwrap_or(there.min(GPUS));
-    if n > there || n > GPUS {
-        return Err(ServeError::Gpus { there, wanted: n });
-    }
-    Ok(all[..n as usize].to_vec())
 }
 
 /// The properties of a worker that matter to a client.
@@ -445,7 +409,7 @@ pub(super) struct Admitted {
 pub(super) struct Pool {
     command: Command,
     driver: PathBuf,
-    /// Number in the driver of each offered GPU.
+    /// Number, among those that workers see, of each offered GPU.
     gpus: Vec<u32>,
     /// What each of them is, once a worker has opened it.
     facts: Arc<Vec<OnceLock<GpuFacts>>>,
