@@ -75,6 +75,7 @@ mod earlier;
 mod ending;
 mod env;
 mod error;
+mod gpu_users;
 mod inspect;
 mod leaving;
 mod line;
@@ -103,8 +104,10 @@ pub use cluster_users::{ClusterUser, ClusterUserError, MungeOptions};
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
+pub use gpu_users::GpuUsers;
 pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
+pub use nvml::NoReadings;
 pub use selection::{GpuName, SharedGpus, SharedGpusError};
 
 /// Time limit for a client's greeting.
@@ -469,7 +472,8 @@ impl Daemon {
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
-        let reader = StartReader { driver: o.driver.to_string_lossy().into_owned(), confinement: confinement.clone() };
+        let reader =
+            StartReader { driver: o.driver.to_string_lossy().into_owned(), usage: false, confinement: confinement.clone() };
         let nvml = Nvml::new(command.clone(), reader, Pace::USUAL, log);
         let permissions =
             Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };

@@ -75,11 +75,12 @@ pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{
-    ClusterUser, ClusterUserError, Drain, GpuName, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions,
-    SharedGpus, SharedGpusError, serve,
+    ClusterUser, ClusterUserError, Drain, GpuName, GpuUsers, MetricsOptions, MetricsServer, MungeOptions, NoReadings, ServeError,
+    ServeOptions, SharedGpus, SharedGpusError, serve,
 };
 pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError, Scheme};
+pub use executor::Usage as GpuUsage;
 pub use executor::fork::NotInherited;
 pub use exposition::{Exposition, Family, Histogram};
 pub use frame::MAX_BODY;

@@ -103,7 +103,7 @@ fn what_commands_print() {
     let lines = print(&["agent", "--dry-run", "--once", "--config", settings.to_str().unwrap()]);
     let events: Vec<String> =
         lines.lines().map(|line| schemas.check("agent", line)["event"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(events, ["server", "decision"], "{lines}");
+    assert_eq!(events, ["local_gpus", "server", "decision"], "{lines}");
     let moves = schemas.check("moves", &print(&["moves", &pid]));
     // Four moves, and the last round of the copy.
     assert_eq!(moves.as_array().map(Vec::len), Some(5), "{moves}");
