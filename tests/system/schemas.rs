@@ -31,10 +31,10 @@ fn close(schema: &mut Value, part: bool) {
 }
 
 /// The schemas, by the names of their files.
-struct Schemas(BTreeMap<String, jsonschema::Validator>);
+pub(crate) struct Schemas(BTreeMap<String, jsonschema::Validator>);
 
 impl Schemas {
-    fn read() -> Schemas {
+    pub(crate) fn read() -> Schemas {
         let files = std::fs::read_dir(install::root().join("docs/schema")).unwrap().map(|entry| entry.unwrap().path());
         let read = |path: std::path::PathBuf| {
             let mut schema: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -50,8 +50,9 @@ impl Schemas {
         self.0[name].iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
     }
 
+    /// What a text says, which is as its schema says.
     #[track_caller]
-    fn check(&self, name: &str, text: &str) -> Value {
+    pub(crate) fn check(&self, name: &str, text: &str) -> Value {
         let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"));
         assert_eq!(self.errors(name, &value), Vec::<String>::new(), "{name}: {value}");
         value
@@ -74,6 +75,7 @@ fn what_commands_print() {
     let take = |name: &str, args: &[&str], take: fn(Value) -> Value| take(schemas.check(name, &print(args)));
     std::fs::create_dir_all(scene.path.join("mrcuda")).unwrap();
     std::fs::write(scene.path.join("mrcuda/config.toml"), "[log]\ncalls = true\n").unwrap();
+    assert!(take("calls", &["calls"], first)["name"].is_string());
     let config = schemas.check("config", &print(&["config", "show"]));
     assert!(config["settings"].as_array().unwrap().iter().any(|it| it["from"] == "file" && it["line"] == 2), "{config}");
     assert_eq!(first(schemas.check("ps", &print(&["ps"])))["pid"].as_u64(), Some(job.pid().into()));
