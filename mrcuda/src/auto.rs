@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::gpus::{self, Candidate, Server};
+use crate::progress::waiting;
 use crate::table::note;
 use rcuda_forwarder::Endpoint;
 use std::cmp::Reverse;
@@ -28,7 +29,9 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
             "`auto` chooses among the GPUs of the servers of --pool, and there are none (or `pool` in [run] of a configuration file)",
         ));
     }
+    let shown = waiting("the servers of --pool are asked");
     let asked: Vec<Server> = gpus::ask_all(pool);
+    drop(shown);
     let mut candidates: Vec<Candidate> = asked.iter().flat_map(Server::candidates).collect();
     candidates.sort_by(|a, b| a.place.cmp(&b.place));
     candidates.dedup_by(|a, b| a.place == b.place);
