@@ -16,8 +16,11 @@ pub struct Gpu {
     pub free_bytes: Option<u64>,
     /// Whether it takes jobs: its server answers and is not ending.
     pub takes_jobs: bool,
-    /// Jobs that use it and are not in [`World::jobs`]: of other machines, or of users whose jobs the agent does not see.
+    /// Jobs that use it and are not in [`World::jobs`]: of other machines, or of users whose jobs the agent does not see. At [`LOCAL`] ones also
+    /// programs that are no jobs, if `sees_programs`.
     pub others: u32,
+    /// Whether it is known which programs use it that are no jobs.
+    pub sees_programs: bool,
 }
 
 /// What a job does.

@@ -2,6 +2,7 @@
 
 use cuda_api::board::{Constants, NAMES, Reading, Readings};
 use cuda_api::facts::uuid_text;
+use cuda_api::wire_struct;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,7 +12,35 @@ const VERSION_BYTES: usize = 80;
 /// NVML's library; a driver's NVML is in the driver's directory.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
+/// `NVML_ERROR_INSUFFICIENT_SIZE`
+const INSUFFICIENT_SIZE: c_int = 7;
+
 type Device = *mut c_void;
+
+/// Most processes of a GPU that are listed.
+pub const MOST_PROCESSES: usize = 512;
+
+wire_struct! {
+    /// Who uses a GPU, mrcuda or not.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Usage {
+        /// Free memory in bytes, if it is known.
+        pub free_bytes: Option<u64>,
+        /// The processes that compute with it, if they are known: at most [`MOST_PROCESSES`].
+        pub processes: Option<Vec<u32>>,
+    }
+}
+
+wire_struct! {
+    /// What NVML says of a GPU at a time.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct NvmlFacts {
+        /// What it measures.
+        pub readings: Readings,
+        /// Who uses it.
+        pub usage: Usage,
+    }
+}
 
 /// A loaded NVML, which is never unloaded.
 #[derive(Debug)]
@@ -136,6 +165,50 @@ impl Nvml {
         };
         Reading::ALL.into_iter().filter_map(|reading| Some((reading as u32, value(reading)?))).collect()
     }
+
+    fn usage(&self, gpu: Device) -> Usage {
+        Usage { free_bytes: self.free_bytes(gpu), processes: self.processes(gpu) }
+    }
+
+    fn free_bytes(&self, gpu: Device) -> Option<u64> {
+        /// `nvmlMemory_t`
+        #[repr(C)]
+        #[derive(Default)]
+        struct Memory {
+            total: u64,
+            free: u64,
+            used: u64,
+        }
+        type Get = unsafe extern "C" fn(Device, *mut Memory) -> c_int;
+        let (function, mut memory) = (self.find("nvmlDeviceGetMemoryInfo")?, Memory::default());
+        // SAFETY: NVML's function has this type; a device that NVML has returned, and a local variable.
+        let rc = unsafe { std::mem::transmute::<*mut c_void, Get>(function)(gpu, &raw mut memory) };
+        (rc == 0).then_some(memory.free)
+    }
+
+    /// The processes with a context there. Those that only draw are left out: a desktop has some all the time.
+    fn processes(&self, gpu: Device) -> Option<Vec<u32>> {
+        /// `nvmlProcessInfo_t`
+        #[repr(C)]
+        #[derive(Clone, Copy, Default)]
+        struct Process {
+            pid: c_uint,
+            used: u64,
+            instance: c_uint,
+            compute_instance: c_uint,
+        }
+        type Get = unsafe extern "C" fn(Device, *mut c_uint, *mut Process) -> c_int;
+        let function = self.find("nvmlDeviceGetComputeRunningProcesses_v3")?;
+        let (mut list, mut n) = (vec![Process::default(); MOST_PROCESSES], MOST_PROCESSES as c_uint);
+        // SAFETY: NVML's function has this type; a device that NVML has returned, and an array with so many elements.
+        let rc = unsafe { std::mem::transmute::<*mut c_void, Get>(function)(gpu, &raw mut n, list.as_mut_ptr()) };
+        if rc != 0 && rc != INSUFFICIENT_SIZE {
+            return None;
+        }
+        // Of more than there is room for, it has written none or some: whoever has a number has a context.
+        list.truncate(n as usize);
+        Some(list.into_iter().map(|process| process.pid).collect())
+    }
 }
 
 /// The known constants of the GPU with this UUID; none without NVML. `driver` is the path of the CUDA driver, with links
@@ -174,6 +247,11 @@ impl Sensors {
         let nvml = of_driver(&driver).ok_or(SensorsError::Missing)?;
         nvml.init().ok_or(SensorsError::Init)?;
         Ok(Sensors(nvml))
+    }
+
+    /// Who uses the GPU with this UUID; nothing is known of one that NVML does not know.
+    pub fn usage(&self, uuid: &[u8; 16]) -> Usage {
+        self.0.of_gpu(uuid, |gpu| self.0.usage(gpu)).unwrap_or_default()
     }
 
     /// What the GPU with this UUID measures now; nothing of one that NVML does not know.

@@ -33,7 +33,7 @@ pub mod staging;
 pub mod steer;
 mod turns;
 
-pub use board::{Sensors, SensorsError};
+pub use board::{MOST_PROCESSES, NvmlFacts, Sensors, SensorsError, Usage};
 pub use device::{DeviceInfo, processors};
 pub use executor::{
     Busy, Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, SourceMemoryError,

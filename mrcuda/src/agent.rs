@@ -2,6 +2,7 @@
 //! decides; here is what it needs to know, and what is done about it.
 
 mod carry;
+mod local;
 mod look;
 mod metrics;
 pub(crate) mod tell;

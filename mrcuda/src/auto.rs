@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::gpus::{self, Candidate, Server};
+use crate::progress::waiting;
 use crate::table::note;
 use rcuda_forwarder::Endpoint;
 use std::cmp::Reverse;
@@ -54,7 +55,9 @@ pub(crate) fn find(pool: &[Endpoint], count: usize) -> Result<String, Failure> {
             "`auto` chooses among the GPUs of the servers of --pool, and there are none (or `pool` in [run] of a configuration file)",
         ));
     }
+    let shown = waiting("the servers of --pool are asked");
     let (candidates, asked) = candidates(pool, count);
+    drop(shown);
     if candidates.len() < count {
         let reasons: String = asked.iter().filter_map(|server| server.outcome().1).map(|why| format!("; {why}")).collect();
         let found = candidates.len();

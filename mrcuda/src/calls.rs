@@ -5,7 +5,7 @@ use crate::table::{Table, say, say_as_it_is};
 use cuda_api::calls::{Row, rows};
 use cuda_api::versions::{self, Symbol};
 use cuda_api::{Class, How};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::HashSet;
 
 /// Calls that the test suite has exercised; tests/system/coverage.rs verifies the list.
@@ -34,11 +34,31 @@ struct Line {
     reason: String,
 }
 
+/// A function as JSON.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Printed<'a> {
+    name: &'a str,
+    /// The first CUDA version with this meaning of the symbol.
+    version: String,
+    /// What the function does to the state of a job; `refused` or `absent` if it is not supported.
+    class: &'a str,
+    /// Whether it is in the journal.
+    recorded: bool,
+    /// `tested`: tests of the whole system have called it; otherwise `untested`.
+    state: &'a str,
+    /// How it is carried out.
+    how: &'a str,
+    /// What it does, or why it is not supported.
+    reason: &'a str,
+}
+
 /// Prints the list.
 pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
     let lines = lines(&tested());
     if args.json {
-        say_as_it_is(&Value::Array(lines.iter().map(Line::json).collect()).to_string());
+        let printed: Vec<Printed<'_>> = lines.iter().map(Line::printed).collect();
+        say_as_it_is(&serde_json::to_string(&printed).map_err(Failure::new)?);
         return Ok(());
     }
     let mut table = Table::new(&["NAME", "SINCE", "CLASS", "RECORDED", "STATE", "HOW", "REASON"]);
@@ -70,9 +90,9 @@ impl Line {
         format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
     }
 
-    fn json(&self) -> Value {
-        json!({"name": self.name, "version": self.version_text(), "class": self.class, "recorded": self.recorded,
-            "state": self.state(), "how": self.how, "reason": self.reason})
+    fn printed(&self) -> Printed<'_> {
+        let (name, class, recorded, state) = (self.name, self.class, self.recorded, self.state());
+        Printed { name, version: self.version_text(), class, recorded, state, how: &self.how, reason: &self.reason }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::ask::print_json;
 use crate::failure::Failure;
+use crate::progress::waiting;
 use crate::table::{Table, bytes, note, one_line, printable, say, since};
 use cuda_api::hex::hex;
 use rcuda_forwarder::{
@@ -370,7 +371,9 @@ fn cut(text: &str) -> String {
 /// Asks the servers and prints their answers.
 pub(crate) fn gpus(args: &GpusArgs) -> Result<(), Failure> {
     let servers = named_or_usual(&args.servers)?;
+    let shown = waiting("the servers are asked");
     let asked = ask_all(&servers);
+    drop(shown);
     if args.json {
         print_json(&asked)?;
     } else {

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::table::say_as_it_is;
 use cuda_api::driver::Loaded;
+use cuda_api::sys::CUuuid;
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,14 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         // SAFETY: after a successful cuInit, with a valid place for the answer.
         unsafe { f(&raw mut gpus) };
     }
-    say_as_it_is(&json!({"version": version, "init": init, "gpus": gpus}).to_string());
+    let uuid = |ordinal| {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: as before; the output is writable.
+        let rc = unsafe { device.cuDeviceGetUuid_v2?(&raw mut uuid, ordinal) };
+        (rc == 0).then(|| uuid.bytes.map(|b| b as u8))
+    };
+    let uuids: Option<Vec<[u8; 16]>> = (0..gpus).map(uuid).collect();
+    say_as_it_is(&json!({"version": version, "init": init, "gpus": gpus, "uuids": uuids}).to_string());
     Ok(())
 }
 
@@ -82,6 +90,8 @@ pub(crate) struct Probed {
     pub(crate) init: i64,
     /// Number of GPUs.
     pub(crate) gpus: i64,
+    /// Their UUIDs, by their numbers, if the driver says them.
+    pub(crate) uuids: Vec<[u8; 16]>,
 }
 
 /// Why a probe has no result.
@@ -131,5 +141,6 @@ pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, ProbeError>
     }
     let answer: Value = serde_json::from_slice(&output.stdout)?;
     let number = |key: &str| answer.get(key).and_then(Value::as_i64).unwrap_or(0);
-    Ok(Probed { version: number("version"), init: number("init"), gpus: number("gpus") })
+    let uuids: Option<Vec<[u8; 16]>> = serde_json::from_value(answer["uuids"].clone())?;
+    Ok(Probed { version: number("version"), init: number("init"), gpus: number("gpus"), uuids: uuids.unwrap_or_default() })
 }

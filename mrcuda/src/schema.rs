@@ -2,6 +2,7 @@
 
 use crate::agent::tell;
 use crate::ask::Refused;
+use crate::calls;
 use crate::config::show::Shown;
 use crate::drain::Drained;
 use crate::events;
@@ -13,11 +14,14 @@ use crate::server_moves;
 use crate::token;
 use control::history::Past;
 use control::{Answer, Event, Job, Move, Refusal, Request};
+use elsewhere::{Accounted, Bench, Record, Status};
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 use std::path::Path;
+
+mod elsewhere;
 
 /// What a command prints that asks a job for something.
 #[derive(JsonSchema)]
@@ -133,11 +137,14 @@ enum LogLevel {
 }
 
 /// The schemas of what is printed, by the names of their files.
-fn schemas() -> [(&'static str, Schema); 16] {
+fn schemas() -> [(&'static str, Schema); 21] {
     let printed = SchemaSettings::draft2020_12().for_serialize();
     let read = SchemaSettings::draft2020_12().for_deserialize();
     [
+        ("accounting", of::<Accounted>(printed.clone(), "A line that mrcuda serve --accounting writes")),
         ("agent", of::<tell::Line<'static>>(printed.clone(), "A line that mrcuda agent --json writes")),
+        ("bench", of::<Bench>(printed.clone(), "bench.json, which mrcuda bench writes")),
+        ("calls", of::<Vec<calls::Printed<'static>>>(printed.clone(), "mrcuda calls --json")),
         ("config", of::<Shown>(printed.clone(), "mrcuda config show --json")),
         ("control-request", request(of::<Versioned<Request>>(read.clone(), "A request to a job's control socket"))),
         ("control-response", of::<Line>(printed.clone(), "A line that a job sends on its control socket")),
@@ -145,12 +152,14 @@ fn schemas() -> [(&'static str, Schema); 16] {
         ("events", of::<events::Line>(printed.clone(), "A line that mrcuda events --json writes")),
         ("gpus", of::<Vec<Server>>(printed.clone(), "mrcuda gpus --json")),
         ("history", of::<Past>(read.clone(), "A line of the history of moves, moves.jsonl")),
+        ("journal", of::<Record>(read.clone(), "A line that mrcuda journal show --json prints")),
         ("log", of::<LogLine>(read, "A line that mrcuda serve --log-format json writes")),
         ("migrate", of::<Asked<Made<'static>>>(printed.clone(), "mrcuda migrate --json")),
         ("migrate-by-server", of::<server_moves::Requested>(printed.clone(), "mrcuda migrate --server --json")),
         ("moves", of::<Asked<Vec<moves::Shown<'static>>>>(printed.clone(), "mrcuda moves --json, mrcuda moves PID --json")),
         ("plan", of::<Asked<Foreseen<'static>>>(printed.clone(), "mrcuda plan --json, mrcuda migrate --dry-run --json")),
         ("ps", of::<Vec<Listed>>(printed.clone(), "mrcuda ps --json")),
+        ("status", of::<Status>(printed.clone(), "/status.json, which a server's page shows")),
         ("suspend", of::<Asked<MoveOrJob>>(printed.clone(), "mrcuda suspend --json, mrcuda resume --json, mrcuda cancel --json")),
         ("tokens", of::<Vec<token::Listed>>(printed, "mrcuda token list --json")),
     ]

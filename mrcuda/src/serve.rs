@@ -6,8 +6,8 @@ use crate::value_error::ValueError;
 use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
-    ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, Target, Token, UserSpec,
-    WorkerLimits, error_line, info_line,
+    ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus, Target, Token,
+    UserSpec, WorkerLimits, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -31,9 +31,10 @@ pub(crate) struct ServeArgs {
     /// CUDA driver: a path, or `soft` for softgpu, which needs no GPU
     #[arg(long, value_name = "PATH|soft")]
     driver: Option<OsString>,
-    /// Number of GPUs to share [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
-    gpus: Option<u32>,
+    /// Which GPUs to share: the first N, or these, in this order: numbers, or UUIDs of GPUs or MIG instances (GPU-…, MIG-…), of which
+    /// the beginning is enough. What CUDA_VISIBLE_DEVICES hides is not there [default: all]
+    #[arg(long, value_name = "N|GPU,…")]
+    gpus: Option<SharedGpus>,
     /// Token file; created, readable by its owner only, if it does not exist [default: ~/.config/mrcuda/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -214,7 +215,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         unix: args.unix.clone(),
         unix_users: args.unix_users.clone(),
         driver,
-        gpus: args.gpus,
+        gpus: args.gpus.clone().unwrap_or_default(),
         token,
         tokens: args.tokens.clone(),
         munge: (!args.munge.is_empty()).then(|| MungeOptions { users: args.munge.clone(), socket: args.munge_socket.clone() }),

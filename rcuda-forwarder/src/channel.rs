@@ -7,9 +7,9 @@ use crate::records::Session;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::socket::receive_with_descriptors;
-use cuda_api::board::Readings;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
+use executor::NvmlFacts;
 use executor::fork::NotInherited;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -126,6 +126,8 @@ wire_struct! {
     pub(crate) struct StartReader {
         /// Path of the CUDA driver.
         pub(crate) driver: String,
+        /// Who uses the GPUs is read as well.
+        pub(crate) usage: bool,
         /// What it confines itself to first, if to anything.
         pub(crate) confinement: Option<Confinement>,
     }
@@ -187,10 +189,10 @@ pub(crate) enum Message {
     Connected(u32, Option<NotConnected>),
     /// Daemon, as the first message instead of [`Message::Start`]: be the process that reads NVML.
     StartReader(StartReader),
-    /// Daemon: read what the GPUs with these UUIDs measure.
+    /// Daemon: read what NVML says of the GPUs with these UUIDs.
     Read(Vec<[u8; 16]>),
     /// Reader: that, in the same order, or why NVML cannot be used.
-    Readings(Result<Vec<Readings>, String>),
+    Readings(Result<Vec<NvmlFacts>, String>),
 }
 
 impl Message {
@@ -370,6 +372,7 @@ mod tests {
     use super::*;
     use crate::conn::{self, Conn};
     use crate::records::Traffic;
+    use executor::Usage;
     use std::io::{Read, Write};
 
     #[test]
@@ -417,9 +420,12 @@ mod tests {
             Message::Connect(2, Destination::Share([5; 16]), 2_000),
             Message::Connected(3, Some(NotConnected { denied: true, why: "no".into() })),
             Message::Connected(4, None),
-            Message::StartReader(StartReader { driver: "d".into(), confinement: None }),
+            Message::StartReader(StartReader { driver: "d".into(), usage: true, confinement: None }),
             Message::Read(vec![[1; 16], [2; 16]]),
-            Message::Readings(Ok(vec![vec![(0, 97), (3, 312_500)], Vec::new()])),
+            Message::Readings(Ok(vec![
+                NvmlFacts { readings: vec![(0, 97), (3, 312_500)], usage: Usage::default() },
+                NvmlFacts { readings: Vec::new(), usage: Usage { free_bytes: Some(1 << 40), processes: Some(vec![7]) } },
+            ])),
             Message::Readings(Err("no".into())),
         ] {
             a.send(&m, None).unwrap();

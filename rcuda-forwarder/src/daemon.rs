@@ -49,6 +49,7 @@ use pool::{Permissions, Pool, Profile};
 use privileges::{Privileges, WorkerUser};
 use requests::Requests;
 use retirement::Retirement;
+use selection::VISIBLE;
 use service_manager::Sockets;
 use socket::{bind, identity, permitted_user, set_mode};
 use std::ffi::OsString;
@@ -76,6 +77,7 @@ mod ending;
 mod env;
 mod error;
 mod events;
+mod gpu_users;
 mod inspect;
 mod leaving;
 mod line;
@@ -95,6 +97,7 @@ mod requested;
 mod requests;
 mod retirement;
 mod seats;
+mod selection;
 mod service_manager;
 mod socket;
 mod stays;
@@ -109,10 +112,13 @@ pub use cluster_users::MungeOptions;
 pub use drain::Drain;
 pub use error::ServeError;
 use error::{AssignError, WelcomeError};
+pub use gpu_users::GpuUsers;
 pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
+pub use nvml::NoReadings;
 use permitted::Permitted;
 pub use permitted::{UserSpec, UserSpecError};
+pub use selection::{GpuName, SharedGpus, SharedGpusError};
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -132,8 +138,8 @@ pub struct ServeOptions {
     pub unix_users: Vec<UserSpec>,
     /// CUDA driver.
     pub driver: PathBuf,
-    /// Number of the driver's GPUs to offer; `None`: all.
-    pub gpus: Option<u32>,
+    /// Which of the GPUs that the driver shows are offered.
+    pub gpus: SharedGpus,
     /// Token file; created if it does not exist. Needed for TCP only.
     pub token: PathBuf,
     /// File with the tokens of users; `None`: `tokens` beside the token. It need not exist, and may change while the server runs.
@@ -343,9 +349,11 @@ pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
             less, or have workers run as one (--worker-user)";
         log(&LogLine::warning(why));
     }
-    let command = worker_command(&o, user, sandbox.confinement.is_some());
-    let gpus = worker_command::count(&command, &o.driver, o.gpus)?;
+    let mut command = worker_command(&o, user, sandbox.confinement.is_some());
+    let gpus = selection::select(&command, &o.driver, &o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
+    command.variables.push((VISIBLE, gpus.join(",").into()));
+    let gpus = (0u32..).take(gpus.len()).collect();
     use_sockets(&mut o, &mut sockets)?;
     let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, sockets, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
@@ -470,7 +478,8 @@ impl Daemon {
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
-        let reader = StartReader { driver: o.driver.to_string_lossy().into_owned(), confinement: confinement.clone() };
+        let reader =
+            StartReader { driver: o.driver.to_string_lossy().into_owned(), usage: false, confinement: confinement.clone() };
         let nvml = Nvml::new(command.clone(), reader, Pace::USUAL, log);
         let permissions =
             Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };

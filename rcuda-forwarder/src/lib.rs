@@ -77,9 +77,13 @@ pub use carried::Carried;
 pub use certificate::CertificateError;
 pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
-pub use daemon::{Drain, MetricsOptions, MetricsServer, MungeOptions, ServeError, ServeOptions, UserSpec, UserSpecError, serve};
+pub use daemon::{
+    Drain, GpuName, GpuUsers, MetricsOptions, MetricsServer, MungeOptions, NoReadings, ServeError, ServeOptions, SharedGpus,
+    SharedGpusError, UserSpec, UserSpecError, serve,
+};
 pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError, Scheme};
+pub use executor::Usage as GpuUsage;
 pub use executor::fork::NotInherited;
 pub use exposition::{Exposition, Family, Histogram};
 pub use frame::MAX_BODY;

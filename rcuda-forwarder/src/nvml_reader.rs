@@ -1,11 +1,11 @@
-//! The process in which a daemon reads what its GPUs measure: NVML is the driver's code, which may hang or crash.
+//! The process in which a daemon reads what its GPUs measure, and an agent who uses them: NVML is the driver's code, which may hang or crash.
 //!
 //! It creates no context, serves no job, and runs in the sandbox of workers.
 
 use crate::channel::{Channel, Message, StartReader};
 use crate::sandbox::{Confinement, SandboxError};
 use crate::threads;
-use executor::{Sensors, SensorsError};
+use executor::{NvmlFacts, Sensors, SensorsError, Usage};
 use std::convert::Infallible;
 use std::io;
 use std::path::Path;
@@ -37,11 +37,11 @@ pub(crate) fn run(channel: Channel, start: StartReader) -> Result<Infallible, Re
     unsafe { libc::prctl(libc::PR_SET_NAME, c"mrcuda-nvml".as_ptr()) };
     // Before anything of the driver runs, and while there is one thread.
     start.confinement.as_ref().map_or(Ok(()), Confinement::enter).map_err(ReaderError::Sandbox)?;
-    let (channel, driver) = (Arc::new(channel), start.driver);
+    let (channel, driver, usage) = (Arc::new(channel), start.driver, start.usage);
     let (questions, to_read) = mpsc::channel::<Vec<[u8; 16]>>();
     let theirs = channel.clone();
     // Not this thread, which ends the process with the daemon even if the driver hangs.
-    threads::spawn("nvml", move || answer(&theirs, Path::new(&driver), to_read)).map_err(ReaderError::Thread)?;
+    threads::spawn("nvml", move || answer(&theirs, Path::new(&driver), usage, to_read)).map_err(ReaderError::Thread)?;
     loop {
         match channel.receive().map_err(ReaderError::Channel)? {
             Some((Message::Read(gpus), None)) => questions.send(gpus).map_err(|_| ReaderError::Ended)?,
@@ -53,11 +53,15 @@ pub(crate) fn run(channel: Channel, start: StartReader) -> Result<Infallible, Re
     }
 }
 
-fn answer(channel: &Channel, driver: &Path, questions: mpsc::Receiver<Vec<[u8; 16]>>) {
+fn answer(channel: &Channel, driver: &Path, usage: bool, questions: mpsc::Receiver<Vec<[u8; 16]>>) {
     let mut opened = None;
     for gpus in questions {
         let sensors = opened.get_or_insert_with(|| Sensors::open(driver));
-        let read = |sensors: &Sensors| gpus.iter().map(|uuid| sensors.read(uuid)).collect();
+        let of_gpu = |sensors: &Sensors, uuid| NvmlFacts {
+            readings: sensors.read(uuid),
+            usage: if usage { sensors.usage(uuid) } else { Usage::default() },
+        };
+        let read = |sensors: &Sensors| gpus.iter().map(|uuid| of_gpu(sensors, uuid)).collect();
         let answer = sensors.as_ref().map(read).map_err(SensorsError::to_string);
         // If the daemon has ended, the other thread ends the process.
         let _ = channel.send(&Message::Readings(answer), None);

@@ -35,7 +35,9 @@ use completion::{Completion, Item};
 use counting::Counting;
 use cuda_api::code::{self, Code};
 use cuda_api::driver::{LoadError, Loaded};
+use cuda_api::facts::uuid_text;
 use cuda_api::ops;
+use cuda_api::sys::CUuuid;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
 use executor::host_mirror::{LINE_BYTES, MESSAGE_LINES};
@@ -63,7 +65,7 @@ mod late_calls;
 mod text;
 mod transport;
 
-/// Argument that makes a worker count the GPUs of a driver.
+/// Argument that makes a worker print the UUIDs of a driver's GPUs, one in each line, and end.
 pub(crate) const PROBE: &str = "--probe";
 /// Heartbeat interval.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
@@ -125,14 +127,14 @@ enum WorkerError {
     Thread(io::Error),
 }
 
-/// Why the GPUs of a driver cannot be counted.
+/// Why the GPUs of a driver cannot be listed.
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
     /// The driver cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The driver lacks a function.
-    #[error("{} has no cuInit or no cuDeviceGetCount", .0.display())]
+    #[error("{} has no cuInit, cuDeviceGetCount or cuDeviceGetUuid", .0.display())]
     Incomplete(PathBuf),
     /// The driver reports an error.
     #[error("{}: no GPU can be used (CUDA error {code})", driver.display())]
@@ -148,9 +150,9 @@ enum ProbeError {
 pub fn worker_main(args: Vec<OsString>) -> i32 {
     address_space::after_exec();
     match args.as_slice() {
-        [flag, driver] if flag == PROBE => match count_gpus(Path::new(driver)) {
-            Ok(n) => {
-                println!("{n}");
+        [flag, driver] if flag == PROBE => match gpus_of(Path::new(driver)) {
+            Ok(gpus) => {
+                gpus.iter().for_each(|gpu| println!("{gpu}"));
                 0
             }
             Err(why) => {
@@ -221,17 +223,32 @@ fn open(start: &Start) -> Result<Arc<executor::Executor>, OpenError> {
     Ok(executor)
 }
 
-fn count_gpus(driver: &Path) -> Result<i32, ProbeError> {
+/// The UUIDs of a driver's GPUs, as `CUDA_VISIBLE_DEVICES` takes them.
+fn gpus_of(driver: &Path) -> Result<Vec<String>, ProbeError> {
     let d = Loaded::open(driver)?.calls.device;
-    let (Some(init), Some(count)) = (d.cuInit, d.cuDeviceGetCount) else {
-        return Err(ProbeError::Incomplete(driver.to_owned()));
-    };
+    let incomplete = || ProbeError::Incomplete(driver.to_owned());
+    let (init, count) = d.cuInit.zip(d.cuDeviceGetCount).ok_or_else(incomplete)?;
+    let uuid = d.cuDeviceGetUuid.or(d.cuDeviceGetUuid_v2).ok_or_else(incomplete)?;
+    let done = |code| if code == code::SUCCESS { Ok(()) } else { Err(ProbeError::Call { driver: driver.to_owned(), code }) };
     let mut n = 0;
-    // SAFETY: entry points of the loaded driver with their prototypes; `n` is writable.
-    match unsafe { (init(0), count(&raw mut n)) } {
-        (code::SUCCESS, code::SUCCESS) => Ok(n),
-        (code::SUCCESS, code) | (code, _) => Err(ProbeError::Call { driver: driver.to_owned(), code }),
-    }
+    // SAFETY: an entry point of the loaded driver with its prototype.
+    done(unsafe { init(0) })?;
+    // SAFETY: as before; `n` is writable.
+    done(unsafe { count(&raw mut n) })?;
+    let name = |ordinal| {
+        let (mut of_gpu, mut own) = (CUuuid { bytes: [0; 16] }, CUuuid { bytes: [0; 16] });
+        // SAFETY: as before; the outputs are writable.
+        done(unsafe { uuid(&raw mut of_gpu, ordinal) })?;
+        match d.cuDeviceGetUuid_v2 {
+            // SAFETY: as before.
+            Some(uuid_v2) => done(unsafe { uuid_v2(&raw mut own, ordinal) })?,
+            None => own = of_gpu,
+        }
+        // They differ for an instance of a partitioned GPU only (docs/driver-facts.md 2.9).
+        let text = uuid_text(&own.bytes.map(|b| b as u8));
+        Ok(if own.bytes == of_gpu.bytes { text } else { text.replacen("GPU-", "MIG-", 1) })
+    };
+    (0..n).map(name).collect()
 }
 
 /// Runs a worker on any place until it ends. Returns only if it never had a client.

@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
     BulkMemory, ClientLimits, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, LogFormat,
-    Opens, SandboxMode, ServeOptions, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve, traffic,
-    worker_main,
+    Opens, SandboxMode, ServeOptions, SharedGpus, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve,
+    traffic, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -67,7 +67,7 @@ fn daemon(directory: &Path) -> ExitCode {
         unix_users: Vec::new(),
         unix: Some(directory.join("socket")),
         driver: beside("libsoftgpu.so"),
-        gpus: None,
+        gpus: SharedGpus::All,
         token: directory.join("token"),
         tokens: None,
         munge: None,

@@ -3,11 +3,13 @@
 mod choice;
 mod error;
 mod kept_file;
+mod notice;
 
 pub(crate) use choice::choose;
 pub(crate) use error::OpenError;
 use executor::host_rows::HostRows;
 use kept_file::KeptFile;
+use notice::Notice;
 
 use crate::base::log::lock;
 use crate::pinned::blocks;
@@ -334,6 +336,7 @@ impl Place {
     /// Opens a place for virtual device `device`, for a job that starts: if the place is at a server without room, the job may wait.
     pub(crate) fn open_first(spec: &PlaceSpec, device: u32) -> Result<Place, OpenError> {
         let wait = crate::base::config::get()?.wait;
+        let _notice = Notice::of(spec);
         Place::open_with(spec, device, 0, TimeLimits { queue: wait, ..TimeLimits::default() })
     }
 

@@ -44,7 +44,7 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -
     SUCCESS
 }
 
-/// A GPU by its UUID: its handle is its ordinal, from 1.
+/// A GPU by its UUID: its handle is its number in the machine, from 1. `CUDA_VISIBLE_DEVICES` hides nothing from NVML.
 ///
 /// # Safety
 /// The UUID is a terminated text or null, and the handle can be written or is null.
@@ -55,7 +55,7 @@ unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, handle: *mut
     }
     // SAFETY: not null; as the caller says.
     let wanted = unsafe { CStr::from_ptr(uuid) };
-    let Some(found) = device::all().iter().position(|d| uuid_text(&d.uuid).as_bytes() == wanted.to_bytes()) else {
+    let Some(found) = device::machine().iter().position(|uuid| uuid_text(uuid).as_bytes() == wanted.to_bytes()) else {
         return NOT_FOUND;
     };
     // SAFETY: not null; as the caller says.
@@ -65,7 +65,7 @@ unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, handle: *mut
 
 /// Writes a value to an output of a function that takes a device.
 fn write_value(handle: *mut c_void, to: *mut c_uint, value: c_uint) -> c_int {
-    if to.is_null() || !(1..=device::all().len()).contains(&handle.addr()) {
+    if to.is_null() || !(1..=device::machine().len()).contains(&handle.addr()) {
         return INVALID_ARGUMENT;
     }
     // SAFETY: the caller's non-null outputs are writable by NVML's contract.
@@ -100,7 +100,7 @@ constants! {
 /// Two numbers can be written, or it is null.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetUtilizationRates(handle: *mut c_void, to: *mut [c_uint; 2]) -> c_int {
-    if to.is_null() || !(1..=device::all().len()).contains(&handle.addr()) {
+    if to.is_null() || !(1..=device::machine().len()).contains(&handle.addr()) {
         return INVALID_ARGUMENT;
     }
     // SAFETY: not null; as the caller says.

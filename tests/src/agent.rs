@@ -4,7 +4,7 @@ use crate::scene::Scene;
 use serde_json::Value;
 use std::fs::{File, read_to_string};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 
 /// A running agent, which is killed when it goes out of scope.
 #[derive(Debug)]
@@ -16,11 +16,17 @@ pub struct Agent {
 impl Agent {
     /// Starts an agent with these settings, which it reads from `NAME.toml` of the scene.
     pub fn start(scene: &Scene, name: &str, settings: &str) -> Agent {
-        let (config, out) = (scene.path.join(format!("{name}.toml")), scene.path.join(format!("{name}.out")));
+        let config = scene.path.join(format!("{name}.toml"));
         std::fs::write(&config, settings).unwrap_or_else(|e| panic!("{}: {e}", config.display()));
-        let file = |path: &Path| File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let mut command = scene.mrcuda();
         command.args(["agent", "--json", "--metrics", "127.0.0.1:0", "--config"]).arg(&config);
+        Agent::run(scene, name, command)
+    }
+
+    /// Starts an agent by a command of the caller's, whose output goes to `NAME.out` of the scene.
+    pub fn run(scene: &Scene, name: &str, mut command: Command) -> Agent {
+        let out = scene.path.join(format!("{name}.out"));
+        let file = |path: &Path| File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         command.stdout(file(&out)).stderr(file(&out.with_extension("err")));
         Agent { child: command.spawn().unwrap_or_else(|e| panic!("cannot start an agent: {e}")), out }
     }

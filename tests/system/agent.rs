@@ -1,8 +1,10 @@
 //! `mrcuda agent`: jobs move by policies, and print what they print natively.
 
+use crate::nvml::driver_with_nvml;
 use crate::{LIMIT, LONG, assert_identical, native_orbit, wait_for_step};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use tests::scene::wait_for;
 use tests::{Agent, Job, Scene, Server};
 
@@ -187,4 +189,50 @@ fn settings_that_cannot_be_used_are_refused_in_words() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && stderr.contains(why), "{text:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_job_stays_away_from_home_while_a_program_uses_its_gpu_there() {
+    let scene = Scene::new("agent-home");
+    let server = Server::start(&scene, "one");
+    let away = job(&scene, "train", &server);
+    let rules = "local_gpus = 1\n[[job]]\nname = 'train'\nhome = 'local'\n[[policy]]\nkind = 'home'\n";
+    let config = scene.path.join("home.toml");
+    std::fs::write(&config, settings(&[&server], rules)).unwrap();
+    // What would be done, beside this driver: what it lacks is said.
+    let would = |driver: &Path, users: &Path| -> Vec<Value> {
+        let mut command = scene.mrcuda();
+        command.args(["agent", "--json", "--dry-run", "--once", "--config"]).arg(&config);
+        let output = command.env("MRCUDA_DRIVER", driver).env("SOFTGPU_NVML_USERS", users).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let said = |lines: &[Value], event: &str, key: &str| -> Option<String> {
+        lines.iter().find(|line| line["event"] == event).map(|line| line[key].as_str().unwrap_or_default().to_owned())
+    };
+    // softgpu's own NVML says nothing of it.
+    let users = scene.path.join("users");
+    let lines = would(&scene.install.file("libsoftgpu.so"), &users);
+    assert_eq!(said(&lines, "local_gpus", "reason").as_deref(), Some("NVML does not say it of local:0"), "{lines:?}");
+    let unsure = "no job uses the GPU where it belongs; whether another program does is not known";
+    assert_eq!(said(&lines, "decision", "why").as_deref(), Some(unsure));
+    let driver = driver_with_nvml(&scene, "users.c");
+    std::fs::write(&users, format!("{} 1 {}", 1u64 << 40, std::process::id())).unwrap();
+    // An answer may be late on a busy machine; then no job is sent there either.
+    let knows = |lines: &Vec<Value>| said(lines, "local_gpus", "reason").is_none();
+    let lines = wait_for(LIMIT, || Some(would(&driver, &users)).filter(knows)).expect("NVML answers");
+    assert!(lines.is_empty(), "{lines:?}");
+    // No room: the job has used memory, and the process that would be in its way is the job itself.
+    std::fs::write(&users, format!("1 {}", away.pid())).unwrap();
+    let lines = wait_for(LIMIT, || Some(would(&driver, &users)).filter(knows)).expect("NVML answers");
+    assert!(lines.is_empty(), "{lines:?}");
+    std::fs::write(&users, format!("{} {}", 1u64 << 40, away.pid())).unwrap();
+    let mut agent = scene.mrcuda();
+    agent.args(["agent", "--json", "--config"]).arg(&config).env("MRCUDA_DRIVER", &driver).env("SOFTGPU_NVML_USERS", &users);
+    let agent = Agent::run(&scene, "agent", agent);
+    arrives(&away, "local:0", &agent);
+    let decided = agent.lines();
+    assert_eq!(said(&decided, "decision", "why").as_deref(), Some("nothing uses the GPU where it belongs"), "{decided:?}");
+    drop(agent);
+    end(&scene, vec![away]);
 }

@@ -1,5 +1,6 @@
 //! The benchmark from end to end, models made of it, and what they are used for.
 
+use crate::schemas::Schemas;
 use crate::{LIMIT, LONG, remote_orbit, wait_for_step};
 use serde_json::Value;
 use std::path::Path;
@@ -36,7 +37,7 @@ fn bench(scene: &Scene, out: &Path, options: &[&str]) -> (String, Value) {
     let output = output(&mut command);
     assert!(output.status.success(), "{}", words(&output));
     let text = std::fs::read_to_string(out.join("bench.json")).unwrap();
-    (words(&output), serde_json::from_str(&text).unwrap())
+    (words(&output), Schemas::read().check("bench", &text))
 }
 
 /// Percentiles that can be: positive, in order.

@@ -1,6 +1,7 @@
 //! Journal files, whole and damaged.
 
 use crate::LIMIT;
+use crate::schemas::Schemas;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tests::{Job, Linkage, Programs, Scene};
@@ -31,7 +32,8 @@ fn a_journal_can_be_read_and_names_its_calls() {
     let file = journal(&scene);
     let (code, out, err) = show(&scene, &file, &["--json"]);
     assert_eq!(code, Some(0), "{err}");
-    let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect();
+    let schemas = Schemas::read();
+    let lines: Vec<Value> = out.lines().map(|line| schemas.check("journal", line)).collect();
     let named = |name: &str| lines.iter().filter(|l| l.to_string().contains(name)).count();
     assert!(named("cuStreamCreate") >= 2 && named("cuEventCreate") >= 16, "{out}");
     assert!(named("ImageLoad") >= 1 && named("ChunkMap") >= 1, "{out}");

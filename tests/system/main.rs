@@ -105,6 +105,7 @@ mod sandbox;
 mod scheduler;
 mod schemas;
 mod scopes;
+mod selection;
 mod servers;
 mod service;
 mod shortage;

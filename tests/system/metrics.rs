@@ -1,5 +1,6 @@
 //! What a server tells those who watch it: metrics over HTTP, and its log as JSON.
 
+use crate::schemas::Schemas;
 use crate::{LIMIT, remote_orbit, wait_for_step};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -100,7 +101,8 @@ fn metrics_follow_a_job_from_its_start_to_its_end() {
     }
     assert!(get(&at, "/nothing").starts_with("HTTP/1.1 404 "));
     // The page has it, too.
-    let status = || serde_json::from_str::<Value>(get(&at, "/status.json").split_once("\r\n\r\n").unwrap().1).unwrap();
+    let schemas = Schemas::read();
+    let status = || schemas.check("status", get(&at, "/status.json").split_once("\r\n\r\n").unwrap().1);
     let have_ended = |now: &Value| now["stays"].as_array().unwrap().iter().filter(|stay| stay["end"] == "left").count() >= 2;
     let left = wait_for(LIMIT, || Some(status()).filter(have_ended));
     let stays = left.expect("both stays").clone()["stays"].as_array().unwrap().clone();
@@ -136,6 +138,8 @@ fn jobs_have_names_in_metrics_on_request() {
         assert!(series.contains(&label), "{label} is missing in {series}");
     }
     assert!(text.contains("mrcuda_jobs_omitted 0\n"), "{text}");
+    let status = Schemas::read().check("status", get(&at, "/status.json").split_once("\r\n\r\n").unwrap().1);
+    assert_eq!(status["stays"][0]["job"]["pid"].as_u64(), Some(job.pid().into()), "{status}");
 }
 
 #[test]

@@ -94,6 +94,19 @@ fn measured(gpu: &Value) -> Value {
     names.iter().map(|name| gpu.get(name).unwrap_or_else(|| panic!("no {name} in {gpu}")).clone()).collect()
 }
 
+/// A copy of softgpu in a directory of its own, with this NVML beside it, where a driver's NVML lies.
+pub(crate) fn driver_with_nvml(scene: &Scene, source: &str) -> PathBuf {
+    let place = scene.path.join("installation");
+    std::fs::create_dir(&place).unwrap();
+    let driver = place.join("libsoftgpu.so");
+    std::fs::copy(scene.install.file("libsoftgpu.so"), &driver).unwrap();
+    let source = install::root().join("tests/programs/nvml").join(source);
+    let library = driver.with_file_name("libnvidia-ml.so.1");
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    driver
+}
+
 const WATCHED: [&str; 4] = ["--metrics", "127.0.0.1:0", "--log-format", "json"];
 
 #[test]
@@ -131,17 +144,10 @@ fn a_server_shows_what_its_gpus_measure() {
 #[test]
 fn an_nvml_that_hangs_or_knows_little_is_shown_as_such() {
     let scene = Scene::new("hangs");
-    // NVML lies beside the driver, which lies beside the program.
-    let place = scene.path.join("installation");
-    std::fs::create_dir(&place).unwrap();
-    let [program, driver] = ["mrcuda", "libsoftgpu.so"].map(|name| {
-        std::fs::copy(scene.install.file(name), place.join(name)).unwrap();
-        place.join(name)
-    });
-    let source = install::root().join("tests/programs/nvml/sensors.c");
-    let library = driver.with_file_name("libnvidia-ml.so.1");
-    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{status:?}");
+    // The driver that a program takes lies beside it.
+    let driver = driver_with_nvml(&scene, "sensors.c");
+    let program = driver.with_file_name("mrcuda");
+    std::fs::copy(scene.install.file("mrcuda"), &program).unwrap();
     let gate = scene.path.join("gate");
     std::fs::write(&gate, "").unwrap();
     let variables = [("SOFTGPU_NVML_GATE", gate.to_str().unwrap())];

@@ -50,6 +50,7 @@ impl Schemas {
         self.0[name].iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
     }
 
+    /// What a text says, which is as its schema says.
     #[track_caller]
     pub(crate) fn check(&self, name: &str, text: &str) -> Value {
         let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"));
@@ -74,6 +75,7 @@ fn what_commands_print() {
     let take = |name: &str, args: &[&str], take: fn(Value) -> Value| take(schemas.check(name, &print(args)));
     std::fs::create_dir_all(scene.path.join("mrcuda")).unwrap();
     std::fs::write(scene.path.join("mrcuda/config.toml"), "[log]\ncalls = true\n").unwrap();
+    assert!(take("calls", &["calls"], first)["name"].is_string());
     let config = schemas.check("config", &print(&["config", "show"]));
     assert!(config["settings"].as_array().unwrap().iter().any(|it| it["from"] == "file" && it["line"] == 2), "{config}");
     assert_eq!(first(schemas.check("ps", &print(&["ps"])))["pid"].as_u64(), Some(job.pid().into()));
@@ -103,7 +105,7 @@ fn what_commands_print() {
     let lines = print(&["agent", "--dry-run", "--once", "--config", settings.to_str().unwrap()]);
     let events: Vec<String> =
         lines.lines().map(|line| schemas.check("agent", line)["event"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(events, ["server", "decision"], "{lines}");
+    assert_eq!(events, ["local_gpus", "server", "decision"], "{lines}");
     let moves = schemas.check("moves", &print(&["moves", &pid]));
     // Four moves, and the last round of the copy.
     assert_eq!(moves.as_array().map(Vec::len), Some(5), "{moves}");

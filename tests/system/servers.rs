@@ -1,5 +1,6 @@
 //! Servers as those who run them see them: who uses them, and how they end.
 
+use crate::schemas::Schemas;
 use crate::{LIMIT, assert_identical, native_orbit, remote_orbit, wait_for_step};
 use serde_json::Value;
 use tests::scene::wait_for;
@@ -339,7 +340,7 @@ fn the_jobs_of_a_client_share_its_memory() {
 
 #[test]
 fn a_server_accounts_for_its_jobs() {
-    let scene = Scene::new("accounting");
+    let (schemas, scene) = (Schemas::read(), Scene::new("accounting"));
     let file = scene.path.join("accounting");
     let options = ["--accounting", file.to_str().unwrap()];
     let two = Server::start(&scene, "two");
@@ -357,7 +358,7 @@ fn a_server_accounts_for_its_jobs() {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         // The last line may be on its way.
         let text = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+        text.lines().map(|line| schemas.check("accounting", line)).collect()
     };
     let lines = wait_for(LIMIT, || Some(lines()).filter(|lines| lines.len() == 2)).expect("two lines");
     for (line, moved) in lines.iter().zip([[false, true], [true, false]]) {

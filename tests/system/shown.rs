@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
@@ -474,4 +475,24 @@ fn interrupted_twice_it_goes_on_and_an_end_needs_no_answer() {
     });
     assert!(status.success() && shown.contains(": moved "), "{shown:?}");
     assert_eq!(states, ["done"]);
+}
+
+#[test]
+fn who_waits_for_a_server_is_shown_it() {
+    let scene = Scene::new("mute-server");
+    // It makes the token.
+    drop(Server::start(&scene, "one"));
+    // It takes connections and says nothing.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = mute.local_addr().unwrap().to_string();
+    let orbit = scene.install.file("orbit").display().to_string();
+    let waits = format!("waiting for {at}/0: it is not open yet");
+    for (command, shown) in [
+        (&["gpus", &at][..], "the servers are asked: 1 s"),
+        (&["run", "--driver", "soft", "--server", "auto", "--pool", &at, "--", &orbit], "the servers of --pool are asked: 1 s"),
+        (&["run", "--driver", "soft", "--server", &at, "--", &orbit], &waits),
+    ] {
+        let terminal = Terminal::start(&scene, command);
+        terminal.wait_for(shown);
+    }
 }

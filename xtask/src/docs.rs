@@ -30,23 +30,33 @@ pub(crate) fn docs() -> Result<(), Error> {
         return Err(Error::Found(wrong.join("\n")));
     }
     step("book");
-    let book = target.join("book");
-    copy(&root, &book)?;
-    match Command::new("mdbook").arg("build").arg(&book).status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => return Error::unless_success("mdbook", status),
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(Error::Found("mdbook is not installed: cargo install --locked mdbook".to_owned()));
-        }
-        Err(e) => return Err(Error::start("mdbook")(e)),
-    }
+    let installed = || Error::Found("mdbook is not installed: cargo install --locked mdbook".to_owned());
+    let book = book(&root, &target)?.ok_or_else(installed)?;
     step("crates");
     let status = install::cargo().args(RUSTDOC).env("CARGO_TARGET_DIR", &target).status();
     if !status.map_err(Error::start("cargo doc"))?.success() {
         return Err(Error::Found("rustdoc failed".to_owned()));
     }
-    println!("{}\n{}", book.join("html/index.html").display(), target.join("doc").display());
+    println!("{}\n{}", book.join("index.html").display(), target.join("doc").display());
     Ok(())
+}
+
+/// Makes the book in cargo's target directory, without warnings. Returns its directory; `None` if mdBook is not installed.
+pub(crate) fn book(root: &Path, target: &Path) -> Result<Option<PathBuf>, Error> {
+    let book = target.join("book");
+    copy(root, &book)?;
+    let output = match Command::new("mdbook").arg("build").arg(&book).output() {
+        Ok(output) => output,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::start("mdbook")(e)),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let wrong: Vec<&str> = said.lines().filter(|line| ["WARN", "ERROR"].iter().any(|level| line.contains(level))).collect();
+    if !wrong.is_empty() {
+        return Err(Error::Found(wrong.join("\n")));
+    }
+    Error::unless_success("mdbook", output.status)?;
+    Ok(Some(book.join("html")))
 }
 
 /// Copies the pages to `book/src`, with their paths, and the table of contents with the paths as seen from there.

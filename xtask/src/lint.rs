@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: format, clippy (also of the code for RDMA, where that can be built), rustdoc, the links and the table of contents of the documentation, the circles and layers of modules,
+//! `cargo xtask lint`: format, clippy (also of the code for RDMA, where that can be built), rustdoc, the links, the table of contents and the book of the documentation, the circles and layers of modules,
 //! spelling, and the licences of what we use. `.ci/run` runs it before the tests.
 
 use crate::docs::RUSTDOC;
@@ -90,6 +90,15 @@ pub(crate) fn lint() -> Result<(), Error> {
     if !wrong.is_empty() {
         wrong.iter().for_each(|entry| println!("{entry}"));
         failed.push("docs/SUMMARY.md");
+    }
+    step("book of the documentation");
+    match docs::book(&root, &install::target_directory()?) {
+        Ok(Some(_)) => {}
+        Ok(None) => println!("skipped: mdbook is not installed"),
+        Err(wrong) => {
+            println!("{wrong}");
+            failed.push("book");
+        }
     }
     step("circles and layers of modules");
     if let Err(wrong) = modules::check() {

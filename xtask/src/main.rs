@@ -26,6 +26,7 @@ mod docs;
 mod error;
 mod gpu;
 mod kill_matrix;
+mod licences;
 mod lint;
 mod modules;
 mod package;

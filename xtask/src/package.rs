@@ -3,6 +3,7 @@
 //! Everything is linked for glibc 2.28, the one of RHEL 8 and Debian 10, whatever this machine has.
 
 use crate::error::Error;
+use crate::licences;
 use crate::step::step;
 use ::tests::{install, toolchain};
 use std::ffi::OsStr;
@@ -37,11 +38,13 @@ enum Source {
     Printed([&'static str; 2]),
     /// A link to this path.
     Link(&'static str),
+    /// The licences of the crates that are linked.
+    Licences,
 }
-use Source::{Built, Link, Printed, Repository};
+use Source::{Built, Licences, Link, Printed, Repository};
 
 /// The files of the packages, in the order in which they are made: mrcuda before what it prints. [`Tree::complete`] adds those whose names mrcuda knows: manual pages, and the directory of libraries.
-const FILES: [(&str, Source); 22] = [
+const FILES: [(&str, Source); 23] = [
     ("usr/bin/mrcuda", Link("../lib/mrcuda/mrcuda")),
     ("usr/lib/mrcuda/mrcuda", Built("mrcuda")),
     ("usr/lib/mrcuda/mhelper", Built("mhelper")),
@@ -60,6 +63,7 @@ const FILES: [(&str, Source); 22] = [
     ("usr/share/doc/mrcuda/copyright", Repository("packaging/copyright")),
     ("usr/share/doc/mrcuda/LICENSE-MIT", Repository("LICENSE-MIT")),
     ("usr/share/doc/mrcuda/LICENSE-APACHE", Repository("LICENSE-APACHE")),
+    ("usr/share/doc/mrcuda/third-party-licenses.txt", Licences),
     ("usr/share/bash-completion/completions/mrcuda", Printed(["completions", "bash"])),
     ("usr/share/fish/vendor_completions.d/mrcuda.fish", Printed(["completions", "fish"])),
     ("usr/share/zsh/site-functions/_mrcuda", Printed(["completions", "zsh"])),
@@ -139,6 +143,7 @@ impl Tree {
                     }
                 }
                 Printed(args) => write(&to, &output(self.mrcuda().args(args))?)?,
+                Licences => write(&to, licences::text(TARGET)?.as_bytes())?,
                 Link(path) => std::os::unix::fs::symlink(path, &to).map_err(Error::file(&to))?,
             }
         }
@@ -321,7 +326,7 @@ mod tests {
                     let end = to.trim_start_matches("../");
                     assert!(FILES.iter().any(|(path, _)| path.ends_with(end)), "{path}: nothing is at {to}");
                 }
-                Printed(_) => {}
+                Printed(_) | Licences => {}
             }
         }
         assert!(

@@ -1,6 +1,7 @@
 //! Collects what an agent has to know.
 
 use super::carry::ID;
+use super::local::LocalGpus;
 use super::metrics::Metrics;
 use super::tell::Tell;
 use crate::ask::ANSWER_TIMEOUT;
@@ -72,10 +73,11 @@ pub(super) struct Look {
     devices: HashMap<u32, Vec<(String, u64)>>,
     /// The jobs whose moves are under way, and the places where they are to arrive.
     pending: HashMap<u32, Option<String>>,
+    local: LocalGpus,
     metrics: Metrics,
 }
 
-/// A GPU of a server, with the processes that use it.
+/// A GPU of a server or of this machine, with the processes that use it.
 #[derive(Debug, Clone)]
 struct Served {
     gpu: Gpu,
@@ -96,7 +98,7 @@ fn same(place: &str) -> String {
 impl Look {
     pub(super) fn new(all: bool, metrics: Metrics) -> Look {
         let (since, devices, pending) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Look { all, servers: HashMap::new(), since, devices, pending, metrics }
+        Look { all, servers: HashMap::new(), since, devices, pending, local: LocalGpus::default(), metrics }
     }
 
     /// Notes that a move begins.
@@ -112,11 +114,12 @@ impl Look {
     /// Asks all servers and jobs.
     pub(super) fn look(&mut self, settings: &Settings, pace: &mut Pace, now: Duration, tell: &Tell) -> Result<World, Failure> {
         let servers: Vec<Endpoint> = settings.servers.iter().filter_map(|server| server.parse().ok()).collect();
-        let (states, listed) = std::thread::scope(|threads| {
+        let (states, listed, local) = std::thread::scope(|threads| {
             let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || ask(at).map_err(|why| why.to_string()))).collect();
             let listed = jobs::all(self.all);
+            let local = self.local.look(settings.local_gpus, tell);
             let panicked = || Err("it could not be asked".to_owned());
-            (asking.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>(), listed)
+            (asking.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>(), listed, local)
         });
         let listed = listed?;
         let mut served: Vec<Served> = Vec::new();
@@ -124,9 +127,7 @@ impl Look {
         for (at, state) in servers.iter().zip(states) {
             served.extend(self.take(at, state, &mut is_incomplete, tell));
         }
-        let local =
-            |gpu| Gpu { place: format!("{LOCAL}:{gpu}"), server: LOCAL.into(), free_bytes: None, takes_jobs: true, others: 0 };
-        served.extend((0..settings.local_gpus).map(|gpu| Served { gpu: local(gpu), pids: Vec::new() }));
+        served.extend(local.into_iter().map(|(gpu, pids)| Served { gpu, pids }));
         let mut world = World { gpus: served.iter().map(|it| it.gpu.clone()).collect(), jobs: Vec::new(), is_incomplete };
         let parked: Vec<u32> = listed.iter().filter(|it| is_parked(it)).map(|it| it.job.pid).collect();
         let by_agent = parked_by_agent(&parked);
@@ -242,6 +243,7 @@ fn gpus_of(at: &Endpoint, state: &ServerState) -> Vec<Served> {
             free_bytes: it.free_bytes,
             takes_jobs,
             others: 0,
+            sees_programs: false,
         },
         pids: it.jobs.iter().map(|job| job.pid).collect(),
     };

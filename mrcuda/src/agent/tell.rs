@@ -1,4 +1,5 @@
-//! What an agent prints: a line for each decision, each outcome, and each server that begins or ceases to answer.
+//! What an agent prints: a line for each decision, each outcome, each server that begins or ceases to answer, and when it is not known who
+//! uses the GPUs of this machine.
 
 use super::carry::{Outcome, target, word};
 use crate::table::{duration, one_line, write};
@@ -62,6 +63,13 @@ enum Event<'a> {
         downtime_ms: Option<f64>,
         /// What the models predicted for that.
         predicted_downtime_ms: Option<f64>,
+    },
+    /// It becomes known who uses the GPUs of this machine, mrcuda or not, or ceases to be.
+    LocalGpus {
+        /// Whether it is known.
+        ok: bool,
+        /// Why it is not.
+        reason: Option<&'a str>,
     },
     /// A server begins or ceases to answer.
     Server {
@@ -136,6 +144,16 @@ impl Tell {
         self.line(Event::Server { server, ok: reason.is_none(), reason }, || match reason {
             None => format!("server {server} answers"),
             Some(why) => format!("server {server} does not answer: {why}"),
+        });
+    }
+
+    /// It becomes known who uses the GPUs of this machine, or ceases to be.
+    pub(super) fn local_gpus(&self, reason: Option<&str>) {
+        self.line(Event::LocalGpus { ok: reason.is_none(), reason }, || match reason {
+            None => "NVML says which programs use the GPUs of this machine".to_owned(),
+            Some(why) => {
+                format!("which programs use the GPUs of this machine, and how much memory is free there, is not known: {why}")
+            }
         });
     }
 }

@@ -97,9 +97,25 @@ pub enum ServeError {
         /// Number of GPUs requested.
         wanted: u32,
     },
-    /// The environment selects GPUs in an unsupported syntax.
-    #[error("CUDA_VISIBLE_DEVICES={0}: a server understands GPU numbers only")]
-    Visible(String),
+    /// A GPU that is to be offered is not there.
+    #[error("there is no GPU {name} (--gpus): the driver shows {there}")]
+    UnknownGpu {
+        /// What names it.
+        name: String,
+        /// Those that are there.
+        there: String,
+    },
+    /// What names a GPU is not unique.
+    #[error("several GPUs begin with {name} (--gpus): the driver shows {there}")]
+    SeveralGpus {
+        /// What names it.
+        name: String,
+        /// Those that are there.
+        there: String,
+    },
+    /// A GPU is to be offered twice.
+    #[error("{0} is named twice (--gpus)")]
+    GpuTwice(String),
     /// The number of places to which jobs are to move does not match that of the GPUs.
     #[error("--drain names {places} places, and the server has {gpus} GPUs: name one place for all of them, or one for each")]
     DrainPlaces {

@@ -37,7 +37,7 @@ impl State {
         };
         let workers = workers.into_iter().zip(asked).map(answered).collect();
         let known = self.nvml.answer(until);
-        let of_gpu = |uuid: &Option<[u8; 16]>| known.as_ref().ok()?.get(uuid.as_ref()?).cloned();
+        let of_gpu = |uuid: &Option<[u8; 16]>| Some(known.as_ref().ok()?.get(uuid.as_ref()?)?.readings.clone());
         let readings = uuids.iter().map(|uuid| of_gpu(uuid).unwrap_or_default()).collect();
         Survey { workers, readings, no_readings: known.err().map(|why| why.to_string()) }
     }

@@ -1,4 +1,5 @@
-//! What NVML says of GPUs, read by a process of its own ([`crate::nvml_reader`]) while somebody asks.
+//! What NVML says of GPUs, read by a process of its own ([`crate::nvml_reader`]) while somebody asks: clients of a daemon, or an agent
+//! ([`crate::GpuUsers`]).
 //!
 //! A driver that hangs holds up that process, and the thread here that waits for it. Those who ask wait for a limited time, and are then
 //! told that there are no readings.
@@ -9,8 +10,9 @@ use super::worker_command::Command;
 use crate::channel::{Channel, Message, StartReader};
 use crate::sync::lock;
 use crate::threads;
-use cuda_api::board::{Reading, Readings};
+use cuda_api::board::Reading;
 use cuda_api::lock::wait_timeout;
+use executor::{MOST_PROCESSES, NvmlFacts};
 use std::collections::HashMap;
 use std::io;
 use std::process::Child;
@@ -25,7 +27,7 @@ const LONGEST: usize = 200;
 /// `cuDeviceGetUuid` of a GPU.
 type Uuid = [u8; 16];
 /// What the GPUs measure.
-type Answer = Result<Arc<HashMap<Uuid, Readings>>, NoReadings>;
+type Answer = Result<Arc<HashMap<Uuid, NvmlFacts>>, NoReadings>;
 
 /// How often NVML is asked, and how long an answer is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +50,16 @@ impl Pace {
         give_up: Duration::from_secs(30),
         idle: Duration::from_secs(150),
     };
+
+    /// For how long somebody waits for an answer.
+    pub(super) fn patience(self) -> Duration {
+        self.answer
+    }
 }
 
 /// Why there are no readings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoReadings {
+pub enum NoReadings {
     /// The driver is busy, or hangs.
     #[error("NVML has not answered within {} s", .0.as_secs_f64())]
     Timeout(Duration),
@@ -204,8 +211,10 @@ impl Shared {
         while let Some(gpus) = self.next_question() {
             channel.send(&Message::Read(gpus.clone()), None).map_err(|_| NoReadings::Failed)?;
             let all = self.receive(channel)?;
-            let is_whole = all.len() == gpus.len() && all.iter().all(|of_gpu| of_gpu.len() <= Reading::ALL.len());
-            if !is_whole {
+            let is_bounded = |it: &NvmlFacts| {
+                it.readings.len() <= Reading::ALL.len() && it.usage.processes.iter().all(|all| all.len() <= MOST_PROCESSES)
+            };
+            if all.len() != gpus.len() || !all.iter().all(is_bounded) {
                 return Err(NoReadings::Failed);
             }
             self.publish(Ok(Arc::new(gpus.into_iter().zip(all).collect())));
@@ -227,7 +236,7 @@ impl Shared {
     }
 
     /// Receives an answer of the process.
-    fn receive(&self, channel: &Channel) -> Result<Vec<Readings>, NoReadings> {
+    fn receive(&self, channel: &Channel) -> Result<Vec<NvmlFacts>, NoReadings> {
         let (sent, timeout) = (Instant::now(), NoReadings::Timeout(self.pace.answer));
         let is_late = |heard: &io::Result<_>| heard.as_ref().is_err_and(|e: &io::Error| e.kind() == io::ErrorKind::TimedOut);
         let mut heard = channel.receive_by(sent + self.pace.answer);
@@ -283,6 +292,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::daemon::privileges::Privileges;
+    use executor::Usage;
     use nix::sys::socket::{SockType, getsockopt, sockopt};
     use std::ffi::OsString;
     use std::os::fd::AsFd;
@@ -303,7 +313,7 @@ mod tests {
         let mut answers = 0u32;
         while let Some((Message::Read(gpus), None)) = channel.receive().unwrap() {
             // The number of answers of this process, and which process it is.
-            let known = vec![(0, answers), (3, std::process::id())];
+            let known = NvmlFacts { readings: vec![(0, answers), (3, std::process::id())], ..NvmlFacts::default() };
             let readings = match &*behaviour {
                 "answers" => Ok(gpus.iter().map(|_| known.clone()).collect()),
                 "is late" => {
@@ -316,7 +326,13 @@ mod tests {
                 "dies" => std::process::abort(),
                 "has no NVML" => Err("none\x1b there".to_owned()),
                 "says too little" => Ok(Vec::new()),
-                "says too much" => Ok(gpus.iter().map(|_| vec![(0, 0); 1000]).collect()),
+                "says too much" => {
+                    Ok(gpus.iter().map(|_| NvmlFacts { readings: vec![(0, 0); 1000], ..NvmlFacts::default() }).collect())
+                }
+                "lists too many" => {
+                    let usage = Usage { free_bytes: None, processes: Some(vec![1; MOST_PROCESSES + 1]) };
+                    Ok(gpus.iter().map(|_| NvmlFacts { usage: usage.clone(), ..NvmlFacts::default() }).collect())
+                }
                 other => panic!("{other}"),
             };
             channel.send(&Message::Readings(readings), None).unwrap();
@@ -335,7 +351,9 @@ mod tests {
             privileges: Privileges::default(),
             variables: vec![(BEHAVIOUR, behaviour.into())],
         };
-        Nvml::new(command, StartReader { driver: "driver".into(), confinement: None }, pace, |line| lock(&LOG).push(line.words()))
+        Nvml::new(command, StartReader { driver: "driver".into(), usage: false, confinement: None }, pace, |line| {
+            lock(&LOG).push(line.words())
+        })
     }
 
     /// Long enough for a busy machine.
@@ -350,7 +368,7 @@ mod tests {
     /// What the process says of itself: the number of its answers before, and its id.
     fn read(nvml: &Nvml) -> (u32, u32) {
         let known = asked(nvml).unwrap();
-        (Reading::Utilization.of(&known[&GPU]).unwrap(), Reading::Power.of(&known[&GPU]).unwrap())
+        (Reading::Utilization.of(&known[&GPU].readings).unwrap(), Reading::Power.of(&known[&GPU].readings).unwrap())
     }
 
     fn soon(met: impl Fn() -> bool) -> bool {
@@ -445,6 +463,7 @@ mod tests {
             ("has no NVML", NoReadings::Unusable("none  there".to_owned())),
             ("says too little", NoReadings::Failed),
             ("says too much", NoReadings::Failed),
+            ("lists too many", NoReadings::Failed),
         ] {
             let nvml = nvml(behaviour, PATIENT);
             assert_eq!(asked(&nvml), Err(why.clone()), "{behaviour}");

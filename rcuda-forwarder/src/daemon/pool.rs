@@ -408,7 +408,7 @@ pub(super) struct Admitted {
 pub(super) struct Pool {
     command: Command,
     driver: PathBuf,
-    /// Number in the driver of each offered GPU.
+    /// Number, among those that workers see, of each offered GPU.
     gpus: Vec<u32>,
     /// What each of them is, once a worker has opened it.
     facts: Arc<Vec<OnceLock<GpuFacts>>>,

@@ -1,6 +1,5 @@
 //! Tests of the daemon with real worker processes over a fake place, and links to them.
 
-use super::worker_command::offered;
 use super::*;
 use crate::control::{Control, ControlReply};
 use crate::endpoint::Endpoint;
@@ -98,7 +97,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         unix: Some(directory.join("socket")),
         unix_users: Vec::new(),
         driver: "driver".into(),
-        gpus: None,
+        gpus: SharedGpus::All,
         token: directory.join("token"),
         tokens: None,
         munge: None,
@@ -729,15 +728,4 @@ fn a_file_that_is_no_socket_of_ours_stays() {
     let (_theirs, _) = bind(&path, false).unwrap();
     s.daemon.stop();
     assert!(path.exists());
-}
-
-#[test]
-fn gpus_are_chosen_from_what_is_visible() {
-    assert_eq!(offered(3, None, None).unwrap(), [0, 1, 2]);
-    assert_eq!(offered(3, None, Some(2)).unwrap(), [0, 1]);
-    assert_eq!(offered(2, Some("5, 3"), None).unwrap(), [5, 3]);
-    assert!(matches!(offered(1, None, Some(2)), Err(ServeError::Gpus { there: 1, wanted: 2 })));
-    assert!(matches!(offered(1, Some("GPU-1234"), None), Err(ServeError::Visible(_))));
-    // The driver stops at the first unknown number.
-    assert_eq!(offered(1, Some("0,99"), None).unwrap(), [0]);
 }

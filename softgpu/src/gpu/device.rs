@@ -52,7 +52,12 @@ pub(crate) fn all() -> &'static [Arc<Device>] {
     static ALL: OnceLock<Vec<Arc<Device>>> = OnceLock::new();
     ALL.get_or_init(|| {
         let visible = visible(&machine(), config::get().visible.as_deref());
-        visible.into_iter().enumerate().map(|(ordinal, physical)| Arc::new(Device::new(ordinal, physical))).collect()
+        visible
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+            .map(|(ordinal, physical)| Arc::new(Device::new(ordinal, physical)))
+            .collect()
     })
 }
 
@@ -66,8 +71,8 @@ pub(crate) fn unseen() -> &'static [Arc<Device>] {
     })
 }
 
-/// Identities of the machine's devices.
-fn machine() -> Vec<[u8; 16]> {
+/// Identities of the machine's devices, also of those that this process does not see.
+pub(crate) fn machine() -> Vec<[u8; 16]> {
     let config = config::get();
     (0..config.devices).map(|i| uuid(&config.seed_id, i)).collect()
 }
@@ -94,31 +99,44 @@ fn uuid(seed_id: &str, index: usize) -> [u8; 16] {
     bytes
 }
 
+/// How UUIDs begin as tools print them.
+const UUID_HEAD: &str = "GPU-";
+
 /// `GPU-…` as tools print it.
 fn uuid_text(uuid: &[u8; 16]) -> String {
     let hex = |range: std::ops::Range<usize>| uuid[range].iter().map(|b| format!("{b:02x}")).collect::<String>();
-    format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
+    format!("{UUID_HEAD}{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
 }
 
-/// The machine's devices that `CUDA_VISIBLE_DEVICES` selects: everything up to the first invalid or repeated word.
-fn visible(machine: &[[u8; 16]], setting: Option<&str>) -> Vec<usize> {
+/// The machine's devices that `CUDA_VISIBLE_DEVICES` selects: everything up to the first invalid word; `None` if a device is there twice
+/// before that, which the driver refuses (docs/driver-facts.md 1.16).
+fn visible(machine: &[[u8; 16]], setting: Option<&str>) -> Option<Vec<usize>> {
     let Some(setting) = setting else {
-        return (0..machine.len()).collect();
+        return Some((0..machine.len()).collect());
     };
     let mut chosen = Vec::new();
     for word in setting.split(',') {
-        let word = word.trim();
-        let found = if word.starts_with("GPU-") {
-            machine.iter().position(|uuid| uuid_text(uuid).starts_with(word))
-        } else {
-            word.parse::<usize>().ok().filter(|i| *i < machine.len())
-        };
+        let number = || word.trim().parse().ok().filter(|i| *i < machine.len());
+        let found = if word.starts_with(UUID_HEAD) { with_uuid(machine, word.trim_end()) } else { number() };
         match found {
-            Some(i) if !chosen.contains(&i) => chosen.push(i),
-            _ => break,
+            Some(i) if chosen.contains(&i) => return None,
+            Some(i) => chosen.push(i),
+            None => break,
         }
     }
-    chosen
+    Some(chosen)
+}
+
+/// The only device whose UUID begins with a word. As in the driver, at least one digit must follow `GPU-`.
+fn with_uuid(machine: &[[u8; 16]], word: &str) -> Option<usize> {
+    let begins = |uuid: &[u8; 16]| uuid_text(uuid).get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word));
+    let mut found = (0..machine.len()).filter(|i| word.len() > UUID_HEAD.len() && begins(&machine[*i]));
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// Whether `CUDA_VISIBLE_DEVICES` is one that the driver refuses.
+pub(crate) fn is_setting_refused() -> bool {
+    visible(&machine(), config::get().visible.as_deref()).is_none()
 }
 
 impl Device {
@@ -238,11 +256,19 @@ mod tests {
     #[test]
     fn visible_devices_follow_the_setting() {
         let machine: Vec<_> = (0..4).map(|i| uuid("", i)).collect();
-        assert_eq!(visible(&machine, None), [0, 1, 2, 3]);
-        assert_eq!(visible(&machine, Some("2,0")), [2, 0]);
-        assert_eq!(visible(&machine, Some("1,9,0")), [1]);
-        assert_eq!(visible(&machine, Some("")), []);
+        let chosen = |setting: Option<&str>| visible(&machine, setting);
+        assert_eq!(chosen(None), Some(vec![0, 1, 2, 3]));
+        assert_eq!(chosen(Some("2,0")), Some(vec![2, 0]));
+        assert_eq!(chosen(Some("1,9,0")), Some(vec![1]));
+        assert_eq!((chosen(Some("")), chosen(Some("1,1"))), (Some(vec![]), None));
         let name = uuid_text(&machine[3]);
-        assert_eq!(visible(&machine, Some(&name[..12])), [3]);
+        assert_eq!(chosen(Some(&name[..12])), Some(vec![3]));
+        assert_eq!(chosen(Some(&format!("0,{name},{name}"))), None);
+        assert_eq!(chosen(Some(&format!("{name},x,{name}"))), Some(vec![3]));
+        assert_eq!((chosen(Some(&format!("{name} , 0"))), chosen(Some(&format!(" {name}")))), (Some(vec![3, 0]), Some(vec![])));
+        assert_eq!(chosen(Some(&name.to_uppercase())), Some(vec![3]));
+        assert_eq!((chosen(Some("GPU-")), chosen(Some("GPU-x"))), (Some(vec![]), Some(vec![])));
+        // Of two that begin alike none is meant.
+        assert_eq!(with_uuid(&[[1; 16], [1; 16]], "GPU-01"), None);
     }
 }

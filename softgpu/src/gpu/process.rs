@@ -16,6 +16,9 @@ pub(crate) fn initialise() -> Res {
     if FORKED.load(Ordering::Relaxed) {
         return Err(CUresult::CUDA_ERROR_NOT_INITIALIZED);
     }
+    if device::is_setting_refused() {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
     if device::all().is_empty() {
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
