@@ -1,7 +1,7 @@
 //! Requests to move jobs, and events.
 
 use super::*;
-use crate::daemon::requests::{FOLLOWERS, MOVES};
+use crate::daemon::request_seats::{FOLLOWERS, MOVES};
 use crate::leave_request::LeaveRequest;
 use crate::move_request::{LONGEST_PLACES, MoveAnswer, MoveOutcome, MoveRequest};
 use crate::request_move::request_move;
