@@ -52,6 +52,8 @@ mod place;
 mod place_spec;
 mod rdma;
 mod records;
+mod request_drain;
+mod request_move;
 pub mod ring;
 mod sandbox;
 mod secret;
@@ -98,11 +100,13 @@ pub use link::{
     Transport, bulk_connect, read_registered,
 };
 pub use log_line::{error_line, info_line};
-pub use move_request::{MoveAnswer, MoveOutcome, MoveRequest, MovedGpu, request_move};
+pub use move_request::{MoveAnswer, MoveOutcome, MoveRequest, MovedGpu};
 pub use munge::{Munge, MungeError};
 pub use place_spec::{PlaceSpec, PlaceSpecError};
+pub use request_drain::drain;
+pub use request_move::request_move;
 pub use sandbox::SandboxMode;
-pub use server_drain::{DrainRequest, DrainState, DrainWish, NotLeft, drain};
+pub use server_drain::{DrainRequest, DrainState, DrainWish, NotLeft};
 pub use server_event::{ServerEvent, ServerEventKind, ServerEvents};
 pub use server_state::{FormerServer, GpuFacts, GpuState, Measured, ServedJob, ServerLimits, ServerState};
 pub use targets::{Target, TargetError};

@@ -1,13 +1,9 @@
 //! Requests to a server that it take no new jobs and have those that it serves move away, and the answers (docs/formats.md, "Drains").
 
-use crate::conn::Conn;
-use crate::endpoint::Endpoint;
-use crate::greet::{self, GreetError, Opening};
-use crate::link::{Credentials, LinkError, TimeLimits, greeted, refused};
 use crate::move_request::LONGEST_PLACES;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum number of jobs that an answer names.
 pub(crate) const NAMED: usize = 32;
@@ -96,52 +92,5 @@ impl DrainState {
         let mut out = Vec::new();
         self.put(&mut out);
         out
-    }
-}
-
-/// Has a server begin or end a drain, or asks how far it is; the GPU in the endpoint does not matter. `credentials` as for
-/// [`crate::Link::connect`].
-pub fn drain(to: &Endpoint, credentials: Option<&Credentials>, request: &DrainRequest) -> Result<DrainState, LinkError> {
-    let limits = TimeLimits::default();
-    let (conn, _) = greeted(to, credentials, &|_| Opening::Drain(request.clone()), &limits)?;
-    receive(&conn, Instant::now() + limits.greeting).map_err(|why| refused(to, &why))
-}
-
-fn receive(conn: &Conn, until: Instant) -> Result<DrainState, GreetError> {
-    let body = greet::read_answer(conn, until)?;
-    let mut rest = &body[..];
-    let state = DrainState::get(&mut rest).ok().filter(|state| rest.is_empty() && state.jobs.len() <= NAMED);
-    state.ok_or(GreetError::Garbage)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::conn::pair;
-
-    #[test]
-    fn states_are_read_as_written_and_malformed_ones_refused() {
-        let job = NotLeft { worker: 9, gpu: Some(1), pid: 7, reason: Some("no".into()) };
-        let state = |n| DrainState {
-            closed: true,
-            ending: false,
-            to: Some("local".into()),
-            left_ms: 5,
-            workers: n as u32,
-            jobs: vec![job.clone(); n],
-        };
-        let received = |body: &[u8]| {
-            let (here, there) = pair();
-            greet::answer(&there, Ok(body)).unwrap();
-            receive(&here, Instant::now() + Duration::from_secs(60))
-        };
-        let mut whole = Vec::new();
-        state(NAMED).put(&mut whole);
-        assert_eq!(received(&whole).unwrap(), state(NAMED));
-        let mut many = Vec::new();
-        state(NAMED + 1).put(&mut many);
-        for bad in [&many[..], &whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[]] {
-            assert!(matches!(received(bad), Err(GreetError::Garbage)), "{bad:?}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::State;
 use super::asker::Asker;
+use super::closed::Closed;
 use super::drain::Drain;
 use super::error::{AssignError, ServeError};
 use super::log::LogLine;
@@ -12,8 +13,8 @@ use crate::server_drain::{DrainRequest, DrainState, DrainWish, NAMED, NotLeft};
 use crate::sync::lock;
 use crate::threads;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Interval between two checks whether jobs have left, or have to be asked again.
@@ -34,43 +35,6 @@ pub(super) enum NotDrainedNow {
     Places(ServeError),
     #[error("no thread for it: {0}")]
     Thread(io::Error),
-}
-
-/// A drain.
-#[derive(Debug)]
-struct Closed {
-    /// Where jobs are to move; `None`: they are not asked.
-    drain: Option<Drain>,
-    until: Instant,
-    /// Jobs are not asked any more.
-    is_over: AtomicBool,
-}
-
-impl Closed {
-    fn words(&self) -> String {
-        self.drain.as_ref().map(Drain::words).unwrap_or_default()
-    }
-
-    /// Ends it; returns whether it was under way.
-    fn end(&self) -> bool {
-        !self.is_over.swap(true, Ordering::SeqCst)
-    }
-}
-
-/// Whether a daemon takes no new jobs because an administrator has asked for it.
-#[derive(Debug, Default)]
-pub(super) struct Closing(Mutex<Option<Arc<Closed>>>);
-
-impl Closing {
-    /// Whether it takes none.
-    pub(super) fn is_closed(&self) -> bool {
-        lock(&self.0).is_some()
-    }
-
-    /// Asks no more jobs to move: the daemon ends, and does that itself.
-    pub(super) fn end(&self) {
-        lock(&self.0).iter().for_each(|closed| _ = closed.end());
-    }
 }
 
 impl State {

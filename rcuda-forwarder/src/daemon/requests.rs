@@ -1,11 +1,10 @@
 //! Answers clients that ask the daemon for something else than a worker: questions, trials, requests to move jobs, events, drains.
 
-use super::admission::{Budget, Source};
+use super::admission::Source;
 use super::asker::Asker;
 use super::counters::Wish;
 use super::error::{AssignError, WelcomeError};
-use super::log::{Log, RateLimitedLog};
-use super::seats::Seats;
+use super::request_seats::{FOLLOWERS, MOVES, QUESTIONS};
 use super::{GREETING, State};
 use crate::conn::Conn;
 use crate::greet::{self, Opening};
@@ -13,35 +12,6 @@ use crate::secret::Secret;
 use crate::trial;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Questions about the server, and trials of connections, that are answered at a time.
-pub(super) const QUESTIONS: Budget = Budget { all: 32, of_one: 8 };
-/// Requests that wait for jobs to move.
-pub(super) const MOVES: Budget = Budget { all: 64, of_one: 16 };
-/// Clients that follow the server's events.
-pub(super) const FOLLOWERS: Budget = Budget { all: 32, of_one: 4 };
-
-/// What is being answered.
-#[derive(Debug)]
-pub(super) struct Requests {
-    /// A seat for each of these.
-    pub(super) questions: Seats<Source>,
-    pub(super) moves: Seats<Source>,
-    pub(super) followers: Seats<Source>,
-    /// Log of what clients have asked for, rate-limited because users can cause as many lines as they want.
-    pub(super) log: Arc<RateLimitedLog>,
-}
-
-impl Requests {
-    pub(super) fn new(log: Log) -> Requests {
-        Requests {
-            questions: Seats::default(),
-            moves: Seats::default(),
-            followers: Seats::default(),
-            log: RateLimitedLog::new(log, "requests of clients"),
-        }
-    }
-}
 
 impl State {
     /// Answers a client that needs no worker.

@@ -3,7 +3,8 @@
 use super::*;
 use crate::inspect::inspect;
 use crate::leave_request::LeaveRequest;
-use crate::server_drain::{DrainRequest, DrainState, DrainWish, drain};
+use crate::request_drain::drain;
+use crate::server_drain::{DrainRequest, DrainState, DrainWish};
 use crate::server_event::{ServerEventKind, ServerEvents};
 use crate::user_tokens::TokensFile;
 use std::sync::mpsc::{Receiver, channel};

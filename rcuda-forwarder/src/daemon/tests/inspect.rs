@@ -1,7 +1,7 @@
 //! What a daemon reports of itself.
 
 use super::*;
-use crate::daemon::requests::QUESTIONS;
+use crate::daemon::request_seats::QUESTIONS;
 use crate::inspect::inspect;
 use crate::server_state::{GpuFacts, ServerState};
 

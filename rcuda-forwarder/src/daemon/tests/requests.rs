@@ -1,9 +1,10 @@
 //! Requests to move jobs, and events.
 
 use super::*;
-use crate::daemon::requests::{FOLLOWERS, MOVES};
+use crate::daemon::request_seats::{FOLLOWERS, MOVES};
 use crate::leave_request::LeaveRequest;
-use crate::move_request::{LONGEST_PLACES, MoveAnswer, MoveOutcome, MoveRequest, request_move};
+use crate::move_request::{LONGEST_PLACES, MoveAnswer, MoveOutcome, MoveRequest};
+use crate::request_move::request_move;
 use crate::server_event::{ServerEvent, ServerEventKind, ServerEvents};
 use crate::user_tokens::TokensFile;
 use std::sync::mpsc::{Receiver, channel};
