@@ -12,6 +12,7 @@ use crate::job::{Device, PutOff, contexts};
 use crate::ledger::call::Begun;
 use crate::ledger::{Ledger, PREFERENCES};
 use crate::objects::table::EVERY_DEVICE;
+use crate::order::concerned::WaitingCall;
 use crate::order::{captures, creation, host_waiting};
 use crate::thread;
 use cuda_api::arg::{Capture, Edges, LEGACY};
@@ -33,6 +34,9 @@ use std::sync::atomic::Ordering;
 
 /// Libraries belong to no device: these rows are carried out on every device.
 const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
+
+/// The driver may wait for the GPU in these.
+const ENDS_OF_CODE: [u16; 2] = [cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID];
 
 /// The only property of a function that changes without a call on the function.
 pub(crate) const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
@@ -220,6 +224,7 @@ impl CallContext {
             {
                 return decode::<C>(&[]);
             }
+            let _waits = ENDS_OF_CODE.contains(&C::ID).then(|| WaitingCall::begin(device));
             let mut ledger = lock(&device.ledger);
             let call = match ledger.begin::<C>(body, edges) {
                 Begun::IsSet => return decode::<C>(&[]),

@@ -1,6 +1,7 @@
 //! The order of work: what captures record, and what later work of a stream follows.
 
 pub(crate) mod captures;
+pub(crate) mod concerned;
 pub(crate) mod creation;
 pub(crate) mod delay;
 pub(crate) mod follow;

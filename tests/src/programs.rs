@@ -35,7 +35,7 @@ impl Linkage {
 }
 
 /// Programs that run anywhere (`sgemm` needs cuBLAS and a GPU).
-pub const NAMES: [&str; 57] = [
+pub const NAMES: [&str; 59] = [
     "vecadd",
     "matmul",
     "stencil",
@@ -44,6 +44,8 @@ pub const NAMES: [&str; 57] = [
     "twogpu",
     "peers",
     "crossings",
+    "carried",
+    "shapes",
     "callbacks",
     "pinned",
     "mapped",

@@ -1,4 +1,4 @@
-//! Copies between the GPUs of a job: mapped, where their places are on one machine, otherwise through the job.
+//! Copies between the GPUs of a job: mapped, where their places are on one machine, otherwise through the job. Arrays always go through the job.
 
 use crate::{LIMIT, assert_identical, with_time};
 use tests::scene::wait_for;
@@ -89,6 +89,41 @@ fn gpus_that_may_not_connect_copy_through_the_job() {
     let outcome = crossings(&scene, "two", &places, 0, &[TCP_IS_FAR]).wait(LIMIT);
     assert_identical(&outcome, &native);
     assert_eq!((mapped(&outcome.stderr), linked(&outcome.stderr)), ([0; 3], 0));
+}
+
+/// Runs a program with GPUs of two places that may be connected, of two that may not, and of one that is this process.
+fn on_two_gpus(name: &str) {
+    let scene = Scene::new(name);
+    let program = Programs::get().path(Linkage::Static, name);
+    let natives = ["1", "2"].map(|gpus| {
+        let mut command = scene.native(&program);
+        command.env("SOFTGPU_DEVICES", gpus);
+        Job::spawn(&scene, gpus, command).wait(LIMIT)
+    });
+    let [native, with_two] = &natives;
+    assert!(native.ok() && native.stdout.ends_with("RESULT ok\n"), "natively: {native:?}");
+    assert_identical(with_two, native);
+    let one = Server::start_with(&scene, "one", &[], &[FOUR]);
+    let two = Server::start_with(&scene, "two", &[], &[FOUR]);
+    let alone = Server::start_with(&scene, "alone", &["--allow-target", "none"], &[FOUR]);
+    for (case, places) in [
+        ("linked", format!("{},{}", one.place(0), two.place(1))),
+        ("apart", format!("{},{}", one.place(0), alone.place(1))),
+        ("here", format!("local,{}", two.place(1))),
+    ] {
+        let outcome = Job::start(&scene, case, &["--server", &places], &program, &[], &[FOUR, LOG, TCP_IS_FAR]).wait(LIMIT);
+        assert_identical(&outcome, native);
+    }
+}
+
+#[test]
+fn code_is_loaded_while_streams_wait_for_copies_of_the_job() {
+    on_two_gpus("carried");
+}
+
+#[test]
+fn arrays_and_rows_are_copied_between_gpus() {
+    on_two_gpus("shapes");
 }
 
 #[test]

@@ -14,6 +14,8 @@ fn arguments(name: &str) -> (u32, u32) {
         "twogpu" => (200, 8000),
         "peers" => (200, 8000),
         "crossings" => (60, 20000),
+        "carried" => (24, 40000),
+        "shapes" => (60, 20000),
         "capture" => (240, 6000),
         "graphs" => (240, 6000),
         "printf" => (120, 6000),
@@ -170,6 +172,8 @@ programs! {
     peers_shared: "peers", Shared;
     crossings_static: "crossings", Static;
     crossings_shared: "crossings", Shared;
+    carried_static: "carried", Static;
+    shapes_static: "shapes", Static;
     capture_static: "capture", Static;
     capture_shared: "capture", Shared;
     graphs_static: "graphs", Static;

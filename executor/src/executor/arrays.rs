@@ -205,21 +205,22 @@ impl Executor {
         unsafe { self.gpu.copy_3d(&self.check_copy(c, HostEnds::None)?, stream) }
     }
 
-    /// The copy of an operation, checked: an end that is not host memory is an array or device memory. With the driver's stream and
-    /// arrays.
+    /// The copy of an operation, checked: an end that is not host memory is an array or device memory. With the driver's arrays, and the stream
+    /// as encoded.
     fn copy_box_op(&self, body: &mut &[u8], host: [bool; 2], ends: HostEnds) -> Result<(Copy3, u64), Code> {
         let op = CopyBox::get(body).map_err(short)?;
         let wanted = |e: &CopyEnd, host| if host { e.memory == HOST } else { matches!(e.memory, ARRAY | DEVICE) };
         if !wanted(&op.copy.src, host[0]) || !wanted(&op.copy.dst, host[1]) {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        Ok((self.check_copy(&op.copy, ends)?, stage_stream(op.stream, &self.bindings)?))
+        Ok((self.check_copy(&op.copy, ends)?, op.stream))
     }
 
     pub(super) fn copy_box(&self, body: &[u8]) -> Result<(), Code> {
         let ends = CopyBox::get(&mut { body }).map_err(short)?.copy;
         let host = [ends.src.memory == HOST, ends.dst.memory == HOST];
         let (copy, stream) = self.copy_box_op(&mut { body }, host, HostEnds::Pinned)?;
+        let stream = stage_stream(stream, &self.bindings)?;
         if host == [true, true] {
             // The driver would wait for the stream.
             return Err(code::ERROR_NOT_SUPPORTED);
@@ -233,7 +234,7 @@ impl Executor {
 
     pub(super) fn copy_box_in(&self, life: &ContextState, mut body: &[u8]) -> Result<(), Code> {
         let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
-        let bytes = packed(&copy)?;
+        let (bytes, stream) = (packed(&copy)?, self.stream_or_lane(life, stream)?);
         if body.len() != bytes {
             return Err(code::ERROR_INVALID_VALUE);
         }
@@ -248,7 +249,7 @@ impl Executor {
         let CopyBoxLate { token, to } = CopyBoxLate::get(&mut { body }).map_err(short)?;
         body = body.get(size_of::<u64>()..).unwrap_or_default();
         let (mut copy, stream) = self.copy_box_op(&mut body, [true, false], HostEnds::Staged)?;
-        let bytes = packed(&copy)?;
+        let (bytes, stream) = (packed(&copy)?, stage_stream(stream, &self.bindings)?);
         let buffer = life.pools.late_buffer(to.stream, bytes)?;
         copy.src = line(buffer.as_ptr(), &copy);
         let room = (buffer.as_ptr() as usize, bytes);
@@ -279,7 +280,7 @@ impl Executor {
 
     pub(super) fn copy_box_out(&self, life: &ContextState, mut body: &[u8]) -> Result<Option<Pending>, Code> {
         let (mut copy, stream) = self.copy_box_op(&mut body, [false, true], HostEnds::Staged)?;
-        let bytes = packed(&copy)?;
+        let (bytes, stream) = (packed(&copy)?, self.stream_or_lane(life, stream)?);
         let mut pending = self.pending(life, Vec::new());
         let buffer = life.pools.buffer(bytes, true)?;
         copy.dst = line(buffer.as_ptr(), &copy);

@@ -10,6 +10,7 @@ use crate::job::array_lookup::{find, window, without_memory};
 use crate::ledger::Keep;
 use crate::objects::arrays::{Array, ArrayData, Mipmap};
 use crate::order::captures;
+use crate::order::concerned::WaitingCall;
 use cuda_api::arg::{Capture, Edges};
 use cuda_api::array::{ArrayMake, DEFERRED, Layout, SPARSE, Shape, WITHOUT_MEMORY};
 use cuda_api::code::{self, Code};
@@ -69,7 +70,9 @@ fn make(cx: &mut CallContext, shape: Shape, levels: Option<u32>) -> Result<u64, 
 fn end(cx: &mut CallContext, device: &'static Device, handle: u64) -> Result<(), Code> {
     tiles::array_ends(cx, device, handle)?;
     let edges = Edges { ends: Some(handle), ..Edges::default() };
+    let waits = WaitingCall::begin(device);
     cx.build(device, ops::id::ARRAY_END, &handle.to_le_bytes(), &edges, Keep::PLAIN)?;
+    drop(waits);
     if let Ok(slot) = cx.job.tables.mipmaps.get(handle) {
         for level in std::mem::take(&mut lock(&slot.data.0).levels) {
             cx.job.tables.end(level);

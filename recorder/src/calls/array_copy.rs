@@ -5,16 +5,18 @@ use crate::calls::copy::checks::{self, check};
 use crate::calls::copy::in_flight::InFlight;
 use crate::calls::copy::rect::{self, Until};
 use crate::calls::copy::sending;
-use crate::calls::host_function;
+use crate::calls::{cross_device, host_function};
+use crate::device_memory::regions;
 use crate::enter::CallContext;
 use crate::host_memory::places;
 use crate::job::Device;
 use crate::order::{captures, host_waiting, landing};
 use crate::pinned::{blocks, naming};
 use crate::place::Place;
-use cuda_api::arg::{Capture, stage_stream};
+use cuda_api::arg::{Capture, LEGACY, stage_stream};
 use cuda_api::array::{ARRAY, CopyBox, CopyBoxLate, DEVICE, HOST};
 use cuda_api::code::{self, Code};
+use cuda_api::handle::Kind;
 use cuda_api::work::{Copy3, CopyEnd, Work};
 use cuda_api::{ops, sys};
 use faults::Point;
@@ -31,6 +33,12 @@ fn span(e: &CopyEnd, c: &Copy3) -> u64 {
 pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     let stream = cx.use_stream(stream)?;
     let device = cx.device()?;
+    if cx.job.devices.len() > 1 {
+        let (from, to) = (home(cx, &c.src)?, home(cx, &c.dst)?);
+        if [from, to].into_iter().flatten().any(|d| d.index != device.index) {
+            return elsewhere(cx, c, (device, stream), (from, to), until);
+        }
+    }
     if cx.job.graphs.capturing() {
         let node = || checks::check_ends(device, c).map(|()| Work::Copy(*c));
         if captures::take(cx, device, stream, until == Until::Done, node)? {
@@ -100,6 +108,64 @@ pub(crate) fn copy(cx: &mut CallContext, c: &Copy3, stream: u64, until: Until) -
     if until == Until::Done { cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes()).map(drop) } else { Ok(()) }
 }
 
+/// The device of an end's array or memory; none for host memory.
+fn home(cx: &CallContext, e: &CopyEnd) -> Result<Option<&'static Device>, Code> {
+    if e.memory != ARRAY {
+        return Ok(if e.memory == HOST { None } else { regions::home(cx.job, e.device) });
+    }
+    if e.array == 0 {
+        return Err(code::ERROR_INVALID_VALUE);
+    }
+    Ok(cx.job.devices.get(cx.job.tables.device(Kind::Array, e.array)? as usize))
+}
+
+/// A copy with an end on another device than the stream's: through the job.
+fn elsewhere(
+    cx: &mut CallContext,
+    c: &Copy3,
+    (device, stream): (&'static Device, u64),
+    (from, to): (Option<&'static Device>, Option<&'static Device>),
+    until: Until,
+) -> Result<(), Code> {
+    captures::forbid_on(cx, device, stream)?;
+    let memory = rect::ends(c)?;
+    for (home, e, memory) in [(to, &c.dst, memory[0]), (from, &c.src, memory[1])] {
+        match (home, memory) {
+            (Some(home), None) => check(home, e, c)?,
+            (Some(home), Some((end, span))) => drop(home.check_range(end.address, span)?),
+            (None, Some((end, _))) if end.address != 0 => {}
+            (None, _) => return Err(code::ERROR_INVALID_VALUE),
+        }
+    }
+    if c.width == 0 || c.rows == 0 || c.depth == 0 {
+        return Ok(());
+    }
+    let c = rect::plain(c);
+    let boxes = || {
+        let mut all = Vec::new();
+        pieces(&c, |piece| {
+            all.push(piece);
+            Ok(())
+        })
+        .map(|()| all)
+    };
+    let (gpu, host) = match (from, to) {
+        (Some(from), Some(to)) => {
+            return cross_device::copy_boxes(cx, (device, stream), (from, to), boxes()?, until == Until::Done);
+        }
+        (Some(gpu), None) => (gpu, &c.dst),
+        (None, Some(gpu)) => (gpu, &c.src),
+        (None, None) => return Err(code::ERROR_INVALID_VALUE),
+    };
+    if until == Until::Submitted && stream != LEGACY && blocks::is_pinned(host.host, span(host, &c)) {
+        return cross_device::carry_boxes(cx, (device, stream), (from, to), boxes()?).map(drop);
+    }
+    // Begins in stream order, and is complete when the call returns.
+    cx.wait(device, ops::id::STREAM_SYNC, &stream.to_le_bytes())?;
+    cx.on(gpu);
+    copy(cx, &c, LEGACY, Until::Done)
+}
+
 fn copy_out(cx: &mut CallContext, device: &'static Device, c: &Copy3, stream: u64, until: Until) -> Result<(), Code> {
     // Later kernels that use the memory by its address must find the bytes.
     let pinned = blocks::is_pinned(c.dst.host, span(&c.dst, c)) && !naming::is_mapped(c.dst.host);
@@ -136,6 +202,7 @@ fn pieces(c: &Copy3, mut each: impl FnMut(Copy3) -> Result<(), Code>) -> Result<
     let at_once = (PIECE / c.width).max(1);
     let step = |e: &CopyEnd, row: u64, slice: u64| match e.memory {
         ARRAY => CopyEnd { y: e.y + row, z: e.z + slice, ..*e },
+        DEVICE => CopyEnd { device: e.device + (slice * e.height + row) * e.pitch, ..*e },
         _ => CopyEnd { host: e.host + (slice * e.height + row) * e.pitch, ..*e },
     };
     for slice in 0..c.depth {

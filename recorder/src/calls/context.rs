@@ -14,6 +14,7 @@ use crate::job::contexts::{
 use crate::job::{Device, Job, PutOff};
 use crate::objects::table::EVERY_DEVICE;
 use crate::order::captures;
+use crate::order::concerned::WaitingCall;
 use cuda_api::code::{self, Code};
 use cuda_api::flags::CONTEXT_MAP_HOST;
 use cuda_api::handle::slot;
@@ -98,6 +99,7 @@ pub(crate) fn cuDevicePrimaryCtxReset_v2(cx: &mut CallContext, device: &'static 
     empty(cx, device)?;
     // Libraries stay loaded and their variables get their initial values in the new context.
     let gone = {
+        let _waits = WaitingCall::begin(device);
         let mut ledger = lock(&device.ledger);
         let made_heap = cx.ask(device, ops::id::CONTEXT_RESET, &[]);
         // Whatever came of it.

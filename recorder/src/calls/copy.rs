@@ -13,7 +13,7 @@ use crate::device_memory::{peer, regions, shared_handles, variables};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
-use crate::order::{captures, host_waiting, landing};
+use crate::order::{captures, concerned, host_waiting, landing};
 use crate::pinned::{blocks, naming};
 use crate::place::{Place, lost};
 use cuda_api::arg::{Capture, LEGACY};
@@ -253,7 +253,7 @@ fn is_observed(device: &Device, place: &Place, position: u64) -> bool {
     let all_idle = || !device.has_independent_streams() || device.quiet_at(place, None) == Some(position);
     shared_handles::any()
         || peer::any()
-        || cross_device::any()
+        || concerned::any()
         || host_function::any_outstanding()
         || stream_memory::any_waiting()
         // A kernel may wait for a flag of the program, wherever it has found the flag's address.

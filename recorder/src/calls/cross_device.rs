@@ -7,26 +7,26 @@
 
 use crate::base::encoding::encode;
 use crate::base::spawn;
-use crate::calls::copy::rect::Rect;
-use crate::calls::cross_device::concerned::count;
+use crate::calls::copy::rect::{self, Rect};
 use crate::device_memory::peer;
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
+use crate::order::concerned::{Concern, concerns};
 use crate::place::{Place, Waiting};
 use cuda_api::arg::LEGACY;
+use cuda_api::array::{CopyBox, HOST};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{CopyIn, CopyOut, HOLD, LANE, StreamHold, id};
+use cuda_api::work::{Copy3, CopyEnd};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-mod concerned;
 mod direct;
 mod link;
-pub(crate) use concerned::{any, concerns};
 pub(crate) use link::leave;
 
 /// Poll intervals for what streams wait for.
@@ -48,8 +48,8 @@ struct Item<L: Lane> {
     /// The place that answers it.
     other: L,
     then: Option<Then<L>>,
-    /// The devices that it concerns.
-    concerned: Vec<u32>,
+    /// `None` once it is over.
+    concern: Option<Concern>,
     outcome: Outcome,
 }
 
@@ -62,6 +62,14 @@ enum Then<L: Lane> {
     Carry(Carry<L>),
     /// Work in host memory.
     Own(Box<dyn FnOnce(Result<(), Code>) + Send>),
+}
+
+/// A part of a copy that is made at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Piece {
+    Rows(Rect),
+    /// With an array at one end or both: rows of one slice, as [`rect::plain`] describes them.
+    Box(Copy3),
 }
 
 /// An end of a copy.
@@ -82,9 +90,9 @@ trait Lane {
     type Answer: Answer;
     type Shortcut: Shortcut;
     /// Requests the bytes of a piece.
-    fn read(&self, piece: &Rect) -> Result<Self::Answer, Code>;
+    fn read(&self, piece: &Piece) -> Result<Self::Answer, Code>;
     /// Sends the bytes of a piece.
-    fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code>;
+    fn write(&self, piece: &Piece, bytes: &[u8]) -> Result<(), Code>;
     /// Requests an answer that arrives when everything is written.
     fn settle(&self) -> Result<Self::Answer, Code>;
     /// Releases a stream that is held here. A lost place holds nothing.
@@ -125,25 +133,45 @@ impl Lane for End {
     type Answer = Waiting;
     type Shortcut = link::Shortcut;
 
-    fn read(&self, piece: &Rect) -> Result<Waiting, Code> {
-        let End::Gpu(_, place) = self else {
-            return Ok(Waiting::Done(code::SUCCESS, piece.source().read()));
-        };
-        let op = CopyOut { src: piece.src.address, pitch: piece.src.pitch, width: piece.width, rows: piece.rows, stream: LANE };
-        place.begin(id::COPY_OUT, &[&encode(&op)])
+    fn read(&self, piece: &Piece) -> Result<Waiting, Code> {
+        match (self, *piece) {
+            (End::Host, Piece::Rows(r)) => Ok(Waiting::Done(code::SUCCESS, r.source().read())),
+            (End::Host, Piece::Box(c)) => Ok(Waiting::Done(code::SUCCESS, rect::source_rows(&c).read())),
+            (End::Gpu(_, place), Piece::Rows(r)) => {
+                let op = CopyOut { src: r.src.address, pitch: r.src.pitch, width: r.width, rows: r.rows, stream: LANE };
+                place.begin(id::COPY_OUT, &[&encode(&op)])
+            }
+            (End::Gpu(_, place), Piece::Box(c)) => {
+                let op = CopyBox { copy: Copy3 { dst: PACKED, ..c }, stream: LANE };
+                place.begin(id::COPY_BOX_OUT, &[&encode(&op)])
+            }
+        }
     }
 
-    fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code> {
-        let End::Gpu(_, place) = self else {
-            if bytes.len() as u64 != piece.width * piece.rows {
-                return Err(code::ERROR_UNKNOWN);
-            }
-            piece.destination().write(bytes);
-            return Ok(());
+    fn write(&self, piece: &Piece, bytes: &[u8]) -> Result<(), Code> {
+        let (width, rows) = match piece {
+            Piece::Rows(r) => (r.width, r.rows),
+            Piece::Box(c) => (c.width, c.rows),
         };
-        place.pin_named(bytes);
-        let op = CopyIn { dst: piece.dst.address, pitch: piece.dst.pitch, width: piece.width, rows: piece.rows, stream: LANE };
-        place.send(id::COPY_IN, &[&encode(&op), bytes]).map(drop)
+        if bytes.len() as u64 != width * rows {
+            return Err(code::ERROR_UNKNOWN);
+        }
+        if let End::Gpu(_, place) = self {
+            place.pin_named(bytes);
+        }
+        match (self, *piece) {
+            (End::Host, Piece::Rows(r)) => r.destination().write(bytes),
+            (End::Host, Piece::Box(c)) => rect::destination_rows(&c).write(bytes),
+            (End::Gpu(_, place), Piece::Rows(r)) => {
+                let op = CopyIn { dst: r.dst.address, pitch: r.dst.pitch, width, rows, stream: LANE };
+                place.send(id::COPY_IN, &[&encode(&op), bytes])?;
+            }
+            (End::Gpu(_, place), Piece::Box(c)) => {
+                let op = CopyBox { copy: Copy3 { src: PACKED, ..c }, stream: LANE };
+                place.send(id::COPY_BOX_IN, &[&encode(&op), bytes])?;
+            }
+        }
+        Ok(())
     }
 
     fn settle(&self) -> Result<Waiting, Code> {
@@ -170,9 +198,9 @@ struct Carry<L: Lane> {
     from: L,
     to: L,
     /// Pieces that were not requested yet.
-    pieces: VecDeque<Rect>,
+    pieces: VecDeque<Piece>,
     /// Pieces that were requested, in order: the next piece is read while one is written.
-    reading: VecDeque<(Rect, L::Answer)>,
+    reading: VecDeque<(Piece, L::Answer)>,
     /// Everything was sent; the answer shows that it is written.
     settling: Option<L::Answer>,
     failed: Option<Code>,
@@ -182,6 +210,9 @@ struct Carry<L: Lane> {
 
 /// Number of pieces that are read at a time.
 const READ_AHEAD: usize = 2;
+
+/// The end of a box whose bytes travel with the operation.
+const PACKED: CopyEnd = CopyEnd { memory: HOST, host: 0, device: 0, array: 0, x: 0, y: 0, z: 0, lod: 0, pitch: 0, height: 0 };
 
 /// Waits outside the gate until nothing concerns a device, so that its memory may be freed.
 pub(crate) fn settle(cx: &CallContext, device: &'static Device) {
@@ -239,8 +270,8 @@ impl<L: Lane> Item<L> {
         true
     }
 
-    fn end(&self, outcome: Code) {
-        count(&self.concerned, false);
+    fn end(&mut self, outcome: Code) {
+        self.concern = None;
         self.outcome.store(outcome, Ordering::Release);
     }
 }
@@ -255,8 +286,16 @@ impl<L: Lane> Drop for Item<L> {
 }
 
 impl<L: Lane> Carry<L> {
-    fn new(from: L, to: L, pieces: Vec<Rect>) -> Carry<L> {
-        Carry { from, to, pieces: pieces.into(), reading: VecDeque::new(), settling: None, failed: None, shortcut: None }
+    fn new(from: L, to: L, pieces: impl IntoIterator<Item = Piece>) -> Carry<L> {
+        Carry {
+            from,
+            to,
+            pieces: pieces.into_iter().collect(),
+            reading: VecDeque::new(),
+            settling: None,
+            failed: None,
+            shortcut: None,
+        }
     }
 
     fn past_the_job(self, shortcut: Option<L::Shortcut>) -> Carry<L> {
@@ -375,11 +414,13 @@ fn hold(
     let (thread, outcome) = (thread()?, pending());
     let token = token();
     device.check()?;
+    let ends = then.iter().flat_map(|carry| [&carry.from, &carry.to]).filter_map(End::device);
+    let concern = Concern::begin(ends.chain([device, other]).map(|d| d.index), then.is_some());
     let hold = device.record_error(cx.place(device).begin(id::STREAM_HOLD, &[&encode(&StreamHold { token, stream })]))?;
     let gpu = |d: &'static Device| End::Gpu(d, cx.place(d).clone());
     let (holder, other, then) = (gpu(device), gpu(other), then.map(Then::Carry));
-    let (hold, ahead, concerned, shown) = (Some(hold), Some(ahead), Vec::new(), outcome.clone());
-    attend_to(thread, Item { holder, token: Some(token), hold, ahead, asked, other, then, concerned, outcome: shown })?;
+    let (hold, ahead, concern, shown) = (Some(hold), Some(ahead), Some(concern), outcome.clone());
+    attend_to(thread, Item { holder, token: Some(token), hold, ahead, asked, other, then, concern, outcome: shown })?;
     Ok(outcome)
 }
 
@@ -393,14 +434,7 @@ pub(crate) fn token() -> u64 {
     HOLD | NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn attend_to(thread: &Sender<Item<End>>, mut item: Item<End>) -> Result<(), Code> {
-    let carry = if let Some(Then::Carry(c)) = &item.then { Some(c) } else { None };
-    let ends = carry.into_iter().flat_map(|c| [&c.from, &c.to]).chain([&item.holder, &item.other]);
-    let mut concerned: Vec<u32> = ends.filter_map(|end| Some(end.device()?.index)).collect();
-    concerned.sort_unstable();
-    concerned.dedup();
-    count(&concerned, true);
-    item.concerned = concerned;
+fn attend_to(thread: &Sender<Item<End>>, item: Item<End>) -> Result<(), Code> {
     // The thread lives as long as the process.
     thread.send(item).map_err(|_| code::ERROR_OPERATING_SYSTEM)
 }
@@ -416,6 +450,7 @@ pub(crate) fn in_order(
 ) -> Result<(), Code> {
     let thread = thread()?;
     let place = cx.place(device);
+    let concern = Concern::begin([device.index], true);
     let ahead = device.record_error(begin(place))?;
     if let Waiting::Done(rc, _) = &ahead
         && *rc != code::SUCCESS
@@ -425,8 +460,8 @@ pub(crate) fn in_order(
     }
     let (holder, other) = (End::Gpu(device, place.clone()), End::Gpu(device, place.clone()));
     let (asked, then) = (id::HOST_CALL, Some(Then::Own(work)));
-    let (concerned, outcome) = (Vec::new(), pending());
-    attend_to(thread, Item { holder, token: Some(token), hold: None, ahead: Some(ahead), asked, other, then, concerned, outcome })
+    let (concern, outcome) = (Some(concern), pending());
+    attend_to(thread, Item { holder, token: Some(token), hold: None, ahead: Some(ahead), asked, other, then, concern, outcome })
 }
 
 /// Makes a stream wait for the last record of an event of another device.
@@ -461,7 +496,6 @@ pub(crate) fn carry(
     rect: Rect,
 ) -> Result<Outcome, Code> {
     [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
-    let end = |d: Option<&'static Device>| d.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()));
     let shortcut = match (from, to) {
         (Some(from), Some(to)) if host_memory::may_pass(cx, from, to) => {
             // Of what the job has found in the first place's memory.
@@ -470,19 +504,39 @@ pub(crate) fn carry(
         }
         _ => None,
     };
+    let pieces = rect.pieces().into_iter().map(Piece::Rows);
+    carry_pieces(cx, (device, stream), Carry::new(end(cx, from), end(cx, to), pieces).past_the_job(shortcut))
+}
+
+/// The same for a copy with an array at one end or both, given by its parts, which have been checked.
+pub(crate) fn carry_boxes(
+    cx: &CallContext,
+    (device, stream): (&'static Device, u64),
+    (from, to): (Option<&'static Device>, Option<&'static Device>),
+    boxes: Vec<Copy3>,
+) -> Result<Outcome, Code> {
+    [Some(device), from, to].into_iter().flatten().try_for_each(Device::check)?;
+    carry_pieces(cx, (device, stream), Carry::new(end(cx, from), end(cx, to), boxes.into_iter().map(Piece::Box)))
+}
+
+fn end(cx: &CallContext, device: Option<&'static Device>) -> End {
+    device.map_or(End::Host, |d| End::Gpu(d, cx.place(d).clone()))
+}
+
+fn carry_pieces(cx: &CallContext, (device, stream): (&'static Device, u64), carry: Carry<End>) -> Result<Outcome, Code> {
     let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
-    let carry = Carry::new(end(from), end(to), rect.pieces()).past_the_job(shortcut);
     hold(cx, (device, stream), (id::STREAM_SYNC, ahead), device, Some(carry))
 }
 
 /// Ends a copy that the device makes by itself when its stream has passed it.
 fn follow(cx: &CallContext, (device, stream): (&'static Device, u64), crossing: direct::Crossing) -> Result<(), Code> {
     let thread = thread()?;
+    let concern = Some(Concern::begin([device.index], false));
     let ahead = device.record_error(cx.place(device).begin(id::STREAM_SYNC, &[&stream.to_le_bytes()]))?;
     let gpu = || End::Gpu(device, cx.place(device).clone());
     let then = Some(Then::Own(Box::new(move |_| drop(crossing))));
-    let (hold, ahead, asked, concerned) = (None, Some(ahead), id::STREAM_SYNC, Vec::new());
-    attend_to(thread, Item { holder: gpu(), token: None, hold, ahead, asked, other: gpu(), then, concerned, outcome: pending() })
+    let (hold, ahead, asked) = (None, Some(ahead), id::STREAM_SYNC);
+    attend_to(thread, Item { holder: gpu(), token: None, hold, ahead, asked, other: gpu(), then, concern, outcome: pending() })
 }
 
 /// A copy whose ends are not both on the stream's device. Both ranges have been checked.
@@ -518,6 +572,33 @@ pub(crate) fn copy(
         return [device, from, to].into_iter().try_for_each(Device::check);
     }
     let outcome = carry(cx, (device, stream), (Some(from), Some(to)), rect)?;
+    finish(cx, (device, stream), [from, to], &outcome, wait)
+}
+
+/// As [`copy`], with an array at one end or both.
+pub(crate) fn copy_boxes(
+    cx: &CallContext,
+    (device, stream): (&'static Device, u64),
+    (from, to): (&'static Device, &'static Device),
+    boxes: Vec<Copy3>,
+    wait: bool,
+) -> Result<(), Code> {
+    if stream == LEGACY {
+        cx.settle(from)?;
+        cx.settle(to)?;
+    }
+    let outcome = carry_boxes(cx, (device, stream), (Some(from), Some(to)), boxes)?;
+    finish(cx, (device, stream), [from, to], &outcome, wait)
+}
+
+/// Waits for a copy that has been submitted, if the caller does, or later work of the default stream would.
+fn finish(
+    cx: &CallContext,
+    (device, stream): (&'static Device, u64),
+    [from, to]: [&'static Device; 2],
+    outcome: &Outcome,
+    wait: bool,
+) -> Result<(), Code> {
     // Nor does later work on either device begin before it is complete.
     if !wait && stream != LEGACY {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::device_memory::shared_handles;
 use crate::enter::CallContext;
 use crate::job::Device;
 use crate::objects::instances::{GraphNode, InstanceData};
-use crate::order::{captures, landing};
+use crate::order::{captures, concerned, landing};
 use crate::pinned::blocks;
 use crate::place::{Place, Waiting, lost};
 use crate::thread::here;
@@ -595,7 +595,7 @@ pub(crate) fn cuStreamAddCallback(
 pub(crate) fn changes_later(cx: &CallContext, device: &'static Device, stream: u64, address: u64, bytes: u64) -> bool {
     host_function::may_come_before(cx, device, stream)
         || stream_memory::any_waiting()
-        || cross_device::any()
+        || concerned::any()
         || shared_handles::any_waiting()
         || landing::any_to(address, bytes)
 }

@@ -8,6 +8,7 @@ use crate::job::Device;
 use crate::objects::function::{FunctionData, FunctionProperties};
 use crate::objects::limits::Limits;
 use crate::objects::resident::Resident;
+use crate::order::concerned::WaitingCall;
 use crate::order::{captures, host_waiting, landing, last_launch};
 use crate::pinned::naming;
 use cuda_api::arg::{Capture, LEGACY};
@@ -64,6 +65,8 @@ fn ask_info(
 ) -> Result<&'static FunctionProperties, Code> {
     device.check()?;
     let body = function.to_le_bytes();
+    // Its code may be loaded now, and it may need more local memory.
+    let waits = WaitingCall::begin(device);
     let properties = data.learn(device.index, &device.ledger, |ledger| {
         let bytes = match ledger.function_info(function).filter(|_| cx.place(device).is_over_network()) {
             Some(bytes) => {
@@ -77,6 +80,7 @@ fn ask_info(
         ledger.info_asked(function, &body, &info)?;
         Ok(bytes)
     })?;
+    drop(waits);
     if properties.info.system_atomics {
         system_atomics::note_kernel(cx, &properties.info.name);
     }

@@ -4,6 +4,7 @@
 use crate::base::log::lock;
 use crate::calls::jit_options::JitOptions;
 use crate::enter::CallContext;
+use crate::order::concerned::WaitingCall;
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{self, Link, LinkInput, Linked};
 use cuda_api::pointer::{InOutPtr, InPtr, OutPtr};
@@ -62,7 +63,9 @@ fn link(cx: &CallContext, state: sys::CUlinkState, more: Option<LinkInput>, comp
     let device = cx.job.devices.get(device as usize).ok_or(code::ERROR_INVALID_DEVICE)?;
     let mut body = Vec::new();
     op.put(&mut body);
+    let waits = WaitingCall::begin(device);
     let answer = cx.ask(device, ops::id::LINK, &[&body])?;
+    drop(waits);
     let linked = Linked::get(&mut &answer[..]).map_err(|_| code::ERROR_UNKNOWN)?;
     with(state, |s| {
         s.options.write(&linked.info, &linked.errors);

@@ -10,6 +10,7 @@ use crate::host_memory::managed_variables;
 use crate::job::Device;
 use crate::ledger::Ledger;
 use crate::ledger::call::Load;
+use crate::order::concerned::WaitingCall;
 use crate::place::Waiting;
 use cuda_api::arg::Capture;
 use cuda_api::calls::module::{cuLibraryGetKernel, cuLibraryGetModule, cuModuleGetFunction, cuModuleUnload};
@@ -37,6 +38,7 @@ fn load(
     options: &JitOptions,
 ) -> Result<(), Code> {
     device.check()?;
+    let _waits = WaitingCall::begin(device);
     let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
     cx.show_text();
     loaded

@@ -65,7 +65,7 @@ pub(super) fn quiesce(
     hold.begin();
     // Work between one of these devices and another ends by itself, unless the program holds it up.
     for (device, _) in sources {
-        while crate::calls::cross_device::concerns(device) {
+        while crate::order::concerned::concerns(device) {
             task.check()?;
             if since.elapsed() >= limit + MIN_DRAIN_TIME || !hold.update() {
                 return not_yet(Busyness::CrossDevice);

@@ -3,11 +3,11 @@
 
 use crate::calls::copy::rect::{End, Rect};
 use crate::calls::copy::sending::copy_device;
-use crate::calls::cross_device::concerned::count;
 use crate::device_memory::imports::{self, Uses};
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::{Device, PutOff};
+use crate::order::concerned::Concern;
 use cuda_api::code::Code;
 
 /// Minimum size of a copy that maps the memory it needs; shorter ones use what is mapped.
@@ -15,26 +15,14 @@ const MIN_BYTES_TO_MAP: u64 = 256 << 10;
 
 /// Such a copy under way. When dropped, it is complete.
 pub(super) struct Crossing {
-    /// `None` only while it is dropped.
-    uses: Option<Uses>,
-    concerned: Vec<u32>,
+    // Dropped first: a device may move when nothing concerns it any more.
+    _uses: Uses,
+    _concern: Concern,
 }
 
 impl Crossing {
     fn begin(uses: Uses, devices: [&'static Device; 3]) -> Crossing {
-        let mut concerned: Vec<u32> = devices.iter().map(|d| d.index).collect();
-        concerned.sort_unstable();
-        concerned.dedup();
-        count(&concerned, true);
-        Crossing { uses: Some(uses), concerned }
-    }
-}
-
-impl Drop for Crossing {
-    fn drop(&mut self) {
-        // First: a device may move when nothing concerns it any more.
-        self.uses = None;
-        count(&self.concerned, false);
+        Crossing { _uses: uses, _concern: Concern::begin(devices.map(|d| d.index), false) }
     }
 }
 

@@ -66,12 +66,14 @@ impl Lane for Fake {
     type Answer = FakeAnswer;
     type Shortcut = FakeShortcut;
 
-    fn read(&self, piece: &Rect) -> Result<FakeAnswer, Code> {
-        Ok(self.ask(format!("read {}", piece.src.address)))
+    fn read(&self, piece: &Piece) -> Result<FakeAnswer, Code> {
+        let Piece::Rows(rows) = piece else { panic!("{piece:?}") };
+        Ok(self.ask(format!("read {}", rows.src.address)))
     }
 
-    fn write(&self, piece: &Rect, bytes: &[u8]) -> Result<(), Code> {
-        let what = format!("write {} ({})", piece.dst.address, String::from_utf8_lossy(bytes));
+    fn write(&self, piece: &Piece, bytes: &[u8]) -> Result<(), Code> {
+        let Piece::Rows(rows) = piece else { panic!("{piece:?}") };
+        let what = format!("write {} ({})", rows.dst.address, String::from_utf8_lossy(bytes));
         self.0.borrow_mut().log.push(what);
         Ok(())
     }
@@ -92,8 +94,8 @@ impl Lane for Fake {
 
 fn carry(world: &Fake, pieces: u64) -> Carry<Fake> {
     let end = |address| Memory { address, pitch: 1, device: true };
-    let piece = |n| Rect { dst: end(100 + n), src: end(n), width: 1, rows: 1 };
-    Carry::new(world.clone(), world.clone(), (0..pieces).map(piece).collect())
+    let piece = |n| Piece::Rows(Rect { dst: end(100 + n), src: end(n), width: 1, rows: 1 });
+    Carry::new(world.clone(), world.clone(), (0..pieces).map(piece))
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn held(world: &Fake, by_own_call: bool) -> Item<Fake> {
         asked: if by_own_call { id::EVENT_REACHED } else { id::HOST_CALL },
         other: world.clone(),
         then: Some(Then::Carry(carry(world, 1))),
-        concerned: Vec::new(),
+        concern: None,
         outcome: pending(),
     }
 }

@@ -7,6 +7,7 @@ use crate::enter::CallContext;
 use crate::job::{Device, array_lookup};
 use crate::ledger::Keep;
 use crate::objects::ticket;
+use crate::order::concerned::WaitingCall;
 use cuda_api::arg::Edges;
 use cuda_api::array::TilePool;
 use cuda_api::code::{self, Code};
@@ -20,6 +21,7 @@ pub(super) fn end_pools(cx: &CallContext, pools: Vec<Pool>) -> Result<(), Code> 
     for (device, handle) in pools {
         cx.settle(device)?;
         let edges = Edges { ends: Some(handle), ..Edges::default() };
+        let _waits = WaitingCall::begin(device);
         cx.build(device, ops::id::TILE_POOL_END, &handle.to_le_bytes(), &edges, Keep::PLAIN)?;
     }
     Ok(())
