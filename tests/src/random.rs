@@ -5,6 +5,9 @@ use std::time::{Duration, SystemTime};
 /// The variable with the seed of a run of tests: tests that try a part of many cases choose it by this. `cargo xtask test` sets it.
 pub const SEED: &str = "MRCUDA_TEST_SEED";
 
+/// Each system test runs in one of so many runs with consecutive seeds (tests/README.md): on two processors all of them take about half an hour.
+pub const TURNS: u64 = 16;
+
 /// The seed of this run of tests; without one, the time.
 pub fn seed() -> u64 {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();

@@ -1,12 +1,13 @@
 //! How the servers of a suite are reached.
 
+use crate::random;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 
 /// A way to a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// TCP, encrypted.
     Tls,
@@ -36,6 +37,13 @@ pub enum TransportError {
 
 impl Transport {
     const ALL: [Transport; 5] = [Transport::Tls, Transport::Plain, Transport::Shm, Transport::Rdma, Transport::Nearest];
+
+    /// The one for a run of tests with this seed, of those that every machine has. [`random::TURNS`] consecutive seeds have the same, since a test runs
+    /// with one of them.
+    pub fn of_run(seed: u64) -> Transport {
+        let everywhere = [Transport::Tls, Transport::Plain, Transport::Shm, Transport::Nearest];
+        everywhere[(seed / random::TURNS % everywhere.len() as u64) as usize]
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -105,6 +113,7 @@ fn rdma_address(devices: &Path) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn names_are_read_back() {
@@ -112,6 +121,14 @@ mod tests {
             assert_eq!(transport.to_string().parse::<Transport>().unwrap(), transport);
         }
         assert!("TLS".parse::<Transport>().unwrap_err().to_string().contains("expected tls, plain, shm, rdma or nearest"));
+    }
+
+    #[test]
+    fn a_test_meets_every_transport_whatever_its_turn() {
+        for turn in 0..random::TURNS {
+            let met = (0..4).map(|round| Transport::of_run(20_000 + turn + round * random::TURNS)).collect::<HashSet<_>>();
+            assert_eq!(met.len(), 4, "{met:?}");
+        }
     }
 
     #[test]

@@ -2,11 +2,10 @@
 //!
 //! The seed is the day unless it is given.
 
+use ::tests::random::TURNS;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// Each system test runs in one of so many runs: on two processors all of them take about half an hour.
-const TURNS: usize = 16;
 /// The module with one test for each program and runtime library: `NAME_static` and `NAME_shared`.
 const PROGRAMS: &str = "programs";
 
@@ -36,14 +35,14 @@ impl Sample {
         for name in names {
             let Some((module, _)) = name.split_once("::") else { continue };
             let (group, apart) = match name.rsplit_once('_') {
-                Some((program, "static" | "shared")) if module == PROGRAMS => (program, TURNS / 2),
+                Some((program, "static" | "shared")) if module == PROGRAMS => (program, TURNS as usize / 2),
                 _ => (module, 1),
             };
             groups.entry(group).or_insert((apart, Vec::new())).1.push(name);
         }
         let of_group = |(number, (apart, tests)): (u64, (usize, Vec<&'a str>))| {
             let at = (number..).step_by(apart);
-            let out = move |at: u64| !at.wrapping_add(self.seed).is_multiple_of(TURNS as u64);
+            let out = move |at: u64| !at.wrapping_add(self.seed).is_multiple_of(TURNS);
             tests.into_iter().zip(at).filter(move |(_, at)| out(*at)).map(|(name, _)| name)
         };
         (0..).zip(groups.into_values()).flat_map(of_group).collect()
@@ -68,7 +67,7 @@ mod tests {
         let all: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         for first in [0, 20_416, 20_417] {
             let mut seen = BTreeSet::new();
-            for seed in first..first + TURNS as u64 {
+            for seed in first..first + TURNS {
                 let out = Sample::new(Some(seed)).left_out(&names);
                 assert_eq!(out, Sample::new(Some(seed)).left_out(&names));
                 assert!(!out.is_empty());
@@ -83,11 +82,11 @@ mod tests {
     fn every_test_has_one_turn_and_the_two_of_a_program_are_as_far_apart_as_can_be() {
         let names = names();
         let run = |name: &str| -> Vec<u64> {
-            (0..2 * TURNS as u64).filter(|seed| !Sample::new(Some(*seed)).left_out(&names).contains(&name)).collect()
+            (0..2 * TURNS).filter(|seed| !Sample::new(Some(*seed)).left_out(&names).contains(&name)).collect()
         };
         let (fixed, shared) = (run("programs::vecadd_static"), run("programs::vecadd_shared"));
         assert_eq!((fixed.len(), shared.len()), (2, 2), "{fixed:?} {shared:?}");
-        assert!(fixed.iter().zip(&shared).all(|(one, other)| one.abs_diff(*other) == TURNS as u64 / 2), "{fixed:?} {shared:?}");
+        assert!(fixed.iter().zip(&shared).all(|(one, other)| one.abs_diff(*other) == TURNS / 2), "{fixed:?} {shared:?}");
         assert!(names.iter().all(|name| run(name).len() == 2));
     }
 }
