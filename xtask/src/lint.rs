@@ -1,11 +1,11 @@
-//! `cargo xtask lint`: format, clippy, rustdoc, the links and the table of contents of the documentation, the circles and layers of modules,
+//! `cargo xtask lint`: format, clippy (also of the code for RDMA, where that can be built), rustdoc, the links and the table of contents of the documentation, the circles and layers of modules,
 //! spelling, and the licences of what we use. `.ci/run` runs it before the tests.
 
 use crate::docs::RUSTDOC;
 use crate::error::Error;
 use crate::pages::{links, markdown, read};
 use crate::step::step;
-use crate::{docs, modules};
+use crate::{docs, modules, rdma};
 use ::tests::install;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -20,6 +20,23 @@ const TOOLS: [(&str, &str, &[&str]); 2] = [
         "cargo-deny",
         &["deny", "--locked", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"],
     ),
+];
+
+/// The feature `rdma` is used in one crate.
+const CLIPPY_RDMA: [&str; 13] = [
+    "clippy",
+    "--profile",
+    install::PROFILE,
+    "--package",
+    "rcuda-forwarder",
+    "--features",
+    "rdma",
+    "--lib",
+    "--tests",
+    "--quiet",
+    "--",
+    "-D",
+    "warnings",
 ];
 
 /// Runs every check, also after one has failed, and names those that failed.
@@ -51,6 +68,12 @@ pub(crate) fn lint() -> Result<(), Error> {
         &[],
     )? {
         failed.push("clippy");
+    }
+    step("clippy of connections over RDMA");
+    match rdma::missing_to_build().as_slice() {
+        [] if !cargo(&CLIPPY_RDMA, &[])? => failed.push("clippy with RDMA"),
+        [] => {}
+        missing => println!("skipped: to build with RDMA needs: apt-get install {}", missing.join(" ")),
     }
     step("rustdoc");
     if !cargo(&RUSTDOC, &[("RUSTDOCFLAGS", OsStr::new("-D warnings"))])? {

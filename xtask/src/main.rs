@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `demo` | moves a running program between two servers and this machine, on CPU drivers, and shows it |
 //! | `test` | installs what the tests need, builds everything, runs the tests: all, or those that have a turn today |
-//! | `lint` | checks format, clippy, rustdoc, the links and the contents of the documentation, the circles and layers of modules, spelling, and the licences of what we use |
+//! | `lint` | checks format, clippy (also with RDMA, where that can be built), rustdoc, the links and the contents of the documentation, the circles and layers of modules, spelling, and the licences of what we use |
 //! | `docs` | makes a book of the documentation, and the documentation of the crates |
 //! | `modules` | writes `docs/modules.md` and its pictures: which files of each crate use which, in layers |
 //! | `verify` | feeds every parser of untrusted input with mutated inputs; with `--long` for minutes, and runs the models' large bounds |

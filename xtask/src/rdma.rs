@@ -62,13 +62,12 @@ const QUICK_PROGRAMS: [&str; 2] = ["vecadd", "pinned"];
 const MODULES: &str = "virtio_pci virtio_net 9p 9pnet_virtio overlay crc32_generic ib_uverbs rdma_rxe";
 
 /// Programs that must be installed, with Debian's package of each.
-const TOOLS: [(&str, &str); 6] = [
+const TOOLS: [(&str, &str); 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("cpio", "cpio"),
     ("modprobe", "kmod"),
-    ("cmake", "cmake"),
     ("rdma", "iproute2"),
-    ("ibv_devices", "ibverbs-utils ibverbs-providers libibverbs-dev libclang-dev"),
+    ("ibv_devices", "ibverbs-utils ibverbs-providers"),
 ];
 
 /// Where statically linked busybox is.
@@ -114,10 +113,25 @@ pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), Error> {
 
 /// Packages of what is not installed.
 fn missing() -> Vec<&'static str> {
+    let tools = TOOLS.iter().filter(|(tool, _)| !has_tool(tool)).map(|(_, package)| *package);
+    tools.chain((!Path::new(BUSYBOX).exists()).then_some("busybox-static")).chain(missing_to_build()).collect()
+}
+
+/// Packages of what is not installed and the feature `rdma` needs to build.
+pub(crate) fn missing_to_build() -> Vec<&'static str> {
+    let clang = |directory: PathBuf| directory.join("lib/libclang.so").exists() || directory.join("lib/libclang.so.1").exists();
+    let versions = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let needed = [
+        ("cmake", has_tool("cmake")),
+        ("libibverbs-dev", Path::new("/usr/include/infiniband/verbs.h").exists()),
+        ("libclang-dev", std::env::var_os("LIBCLANG_PATH").is_some() || versions.into_iter().any(clang)),
+    ];
+    needed.into_iter().filter(|(_, there)| !there).map(|(package, _)| package).collect()
+}
+
+fn has_tool(tool: &str) -> bool {
     let directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin", "/usr/local/sbin"];
-    let has = |tool: &str| directories.iter().any(|directory| Path::new(directory).join(tool).exists());
-    let tools = TOOLS.iter().filter(|(tool, _)| !has(tool)).map(|(_, package)| *package);
-    tools.chain((!Path::new(BUSYBOX).exists()).then_some("busybox-static")).collect()
+    directories.iter().any(|directory| Path::new(directory).join(tool).exists())
 }
 
 /// Debian's kernel, downloaded once.
