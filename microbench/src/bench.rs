@@ -60,10 +60,10 @@ pub(crate) struct BenchArgs {
     /// Where `microbench peer --listen` runs for the raw controls, beside the server [default: on this machine]
     #[arg(long, value_name = "HOST:PORT")]
     peer: Option<String>,
-    /// Measure another replacement of libcuda.so beside mrcuda
+    /// Measure another replacement of libcuda.so beside mrcuda, in the parts calls, start, bulk, peer and scale
     #[arg(long, value_name = "LIBCUDA")]
     against: Option<PathBuf>,
-    /// Round-trip times of the links of the part `wan`
+    /// Round-trip times of the links of the part `wan`, the only one with links
     #[arg(long, value_delimiter = ',', value_name = "TIME,…", value_parser = link::duration, default_value = "1ms,10ms,50ms")]
     delay: Vec<Duration>,
     /// Rate of these links in bits a second, such as 1G [default: without a limit]

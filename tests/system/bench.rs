@@ -149,14 +149,19 @@ fn long_links_many_clients_and_other_drivers_are_measured() {
     let (out, soft) = (scene.path.join("out"), scene.install.file("libsoftgpu.so"));
     let against = soft.to_str().unwrap();
     let (said, file) =
-        bench(&scene, &out, &["--only", "start,bulk,scale,wan", "--delay", "5ms", "--rate", "10G", "--against", against]);
+        bench(&scene, &out, &["--only", "start,bulk,peer,scale,wan", "--delay", "5ms", "--rate", "10G", "--against", against]);
     assert_times(&file["start"]["paths"]["against"]);
     let rows = |part: &str| file[part].as_array().unwrap_or_else(|| panic!("{part}: {said}")).clone();
     for (part, figure) in [("bulk", "seconds"), ("scale", "waits_a_second")] {
-        for path in ["tcp", "shm", "raw tcp"] {
+        for path in ["tcp", "shm", "raw tcp", "against"] {
             let mine: Vec<Value> = rows(part).into_iter().filter(|r| r["path"] == path).collect();
             assert!(!mine.is_empty() && mine.iter().all(|r| r[figure].as_f64() > Some(0.0)), "{part} on {path}: {said}");
         }
+    }
+    for path in ["tcp", "tls", "raw tcp"] {
+        let mine: Vec<Value> = rows("peer").into_iter().filter(|r| r["path"] == path).collect();
+        assert!(!mine.is_empty() && mine.iter().all(|r| r["seconds"].as_f64() > Some(0.0)), "peer on {path}: {said}");
+        assert!(mine.iter().all(|r| r["staged_seconds"].is_null() == (path == "raw tcp")), "peer on {path}: {said}");
     }
     let wan = &file["wan"];
     // The loss is waited for. What a link adds cannot be less than that.
@@ -172,7 +177,7 @@ fn long_links_many_clients_and_other_drivers_are_measured() {
     {
         assert!(report.contains(part), "{part}");
     }
-    assert_eq!(report.matches("<svg").count(), 6);
+    assert_eq!(report.matches("<svg").count(), 7);
 
     // Servers that run already, with their own token.
     let server = Server::start(&scene, "one");

@@ -59,7 +59,7 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error>
     let mib = 1 << 20;
     let sizes: &[usize] = if ask.quick { &[mib, 8 * mib] } else { &[mib, 8 * mib, 64 * mib, 512 * mib] };
     let mut clients = Vec::new();
-    for path in others.remote(servers).into_iter().chain([Path::native()]) {
+    for path in others.remote(servers).into_iter().chain([Path::native()]).chain(others.against()) {
         match path.open(stage) {
             Ok(process) => clients.push((path.name, process)),
             Err(why) => figures.miss(&format!("bulk on {}", path.name), why),

@@ -80,7 +80,8 @@ pub(super) struct Others {
 }
 
 impl Others {
-    fn against(&self) -> Option<Path> {
+    /// The other replacement of the driver.
+    pub(super) fn against(&self) -> Option<Path> {
         self.against.as_ref().map(|library| Path { name: "against".into(), driver: Driver::Against(library.clone()) })
     }
 
@@ -112,7 +113,7 @@ impl Others {
         ])
     }
 
-    /// The ways over sockets.
+    /// mrcuda's ways over sockets.
     pub(super) fn remote(&self, servers: &[Server; 2]) -> Vec<Path> {
         if self.places.is_empty() {
             return vec![Path::at("shm", &servers[0].unix), Path::at("tcp", &servers[0].tcp), Path::at("tls", home(servers))];

@@ -64,8 +64,11 @@ pub(super) fn run(bench: &Bench<'_>, figures: &mut Figures) -> Result<(), Error>
     let mut rows = Vec::new();
     for count in counts.iter().copied() {
         for clients in [false, true] {
-            for path in others.remote(servers) {
-                match row(stage, &path, ours, (clients, count, ms)) {
+            // What serves the other replacement is not known, so neither is its memory.
+            let with_servers =
+                others.remote(servers).into_iter().map(|path| (path, ours)).chain(others.against().map(|path| (path, None)));
+            for (path, server) in with_servers {
+                match row(stage, &path, server, (clients, count, ms)) {
                     Ok(row) => rows.push(row),
                     Err(why) => {
                         figures.miss(&format!("{count} {} on {}", if clients { "clients" } else { "threads" }, path.name), why)
