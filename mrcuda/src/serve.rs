@@ -6,8 +6,8 @@ use crate::value_error::ValueError;
 use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
-    ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus, Target, Token,
-    UserSpec, WorkerLimits, error_line, info_line,
+    ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus, Target,
+    Token, UserSpec, WorkerLimits, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};

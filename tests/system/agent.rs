@@ -2,6 +2,7 @@
 
 use crate::nvml::driver_with_nvml;
 use crate::{LIMIT, LONG, assert_identical, native_orbit, wait_for_step};
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

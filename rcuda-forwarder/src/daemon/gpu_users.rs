@@ -1,8 +1,8 @@
 //! Who uses the GPUs of a machine, whether mrcuda knows them or not: for an agent, which runs beside no daemon.
 
 use super::nvml::{NoReadings, Nvml, Pace};
-use super::pool::Command;
 use super::privileges::Privileges;
+use super::worker_command::Command;
 use crate::channel::StartReader;
 use executor::Usage;
 use std::collections::HashMap;

@@ -4,8 +4,8 @@
 //! which stays true when another process counts GPUs differently.
 
 use super::error::ServeError;
-use super::pool::Command;
 use super::privileges::Privileges;
+use super::worker_command::Command;
 use crate::endpoint::GPUS;
 use crate::worker;
 use std::path::Path;
