@@ -166,7 +166,7 @@ fn result(it: &Move) -> String {
     let why = || reason(it.reason.as_deref().unwrap_or("no reason was given"));
     let by = match &*it.by {
         "signal" => ", by signal",
-        "server" => ", because its server ended",
+        "server" => ", because its server was drained",
         "server-request" => ", requested of its server",
         "out-of-memory" => ", because memory ran out",
         "every" => ", a copy that is kept current",

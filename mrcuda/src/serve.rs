@@ -67,22 +67,21 @@ pub(crate) struct ServeArgs {
     /// Maximum number of concurrent workers: one for each GPU of each job [default: 64 for each shared GPU, at least 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_workers: Option<u32>,
-    /// Maximum number of concurrent workers for one client over TCP: a user with a token of their own, or an address [default: 16 for each shared GPU, at least 32]
+    /// Maximum number of concurrent workers for one client: a user with a token of their own, of a cluster (--munge) or of this machine (--unix-users), or an address over TCP [default: 16 for each shared GPU, at least 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_workers: Option<u32>,
     /// Maximum number of concurrent workers on each GPU; 1: GPUs are exclusive [default: no limit of its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_gpu_jobs: Option<u32>,
-    /// Maximum number of workers that one client may start in a minute over TCP: a user with a token of their own, or an address [default: no
-    /// limit]
+    /// Maximum number of workers that one such client may start in a minute [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_client_rate: Option<u32>,
     /// Maximum GPU memory of each worker, so for each GPU of a job: programs see a GPU with this memory. Without what the driver needs
     /// for the context [default: that of the GPU]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
-    /// Maximum GPU memory of all workers of one client together: of a user with a token of their own, of an address over TCP, or of this
-    /// machine [default: no limit]
+    /// Maximum GPU memory of all workers of one such client together, and of all of the server's own user and root at its Unix socket
+    /// [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_client_memory: Option<u64>,
     /// Workers kept ready for each shared GPU: this many clients that come at the same time need not wait until theirs has opened it

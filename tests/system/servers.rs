@@ -412,7 +412,7 @@ fn a_server_that_ends_has_its_jobs_moved_first() {
         assert!(moves[0].ok() && moves[0].0["by"] == "server" && moves[0].to() == two.place(0), "{}", moves[0].0);
         let pid = job.pid().to_string();
         let shown = scene.mrcuda().args(["moves", &pid]).output().unwrap();
-        assert!(String::from_utf8_lossy(&shown.stdout).contains("because its server ended"), "{shown:?}");
+        assert!(String::from_utf8_lossy(&shown.stdout).contains("because its server was drained"), "{shown:?}");
     }
     for job in jobs {
         assert_identical(&job.wait(LIMIT), &native);

@@ -130,10 +130,10 @@ impl Events {
         self.add(event, Concerns::User(user.cloned()));
     }
 
-    /// A drain begins or ends, with so many workers that have jobs.
+    /// A drain begins or ends, with so many workers that have jobs; `to` is empty if it asks none of them.
     pub(super) fn drain(&self, begins: bool, to: &str, jobs: usize) {
         let kind = if begins { ServerEventKind::DrainBegan } else { ServerEventKind::DrainEnded };
-        let event = ServerEvent { to: Some(cut(to)), count: Some(jobs as u64), ..ServerEvent::new(kind, unix_ms()) };
+        let event = ServerEvent { to: (!to.is_empty()).then(|| cut(to)), count: Some(jobs as u64), ..ServerEvent::new(kind, unix_ms()) };
         self.add(event, Concerns::Administrators);
     }
 
