@@ -395,8 +395,18 @@ fn prepare<P: Place>(
         bulk: Default::default(),
         gpu_areas: Mutex::new(bulk::GpuAreas::new(start.gpudirect)),
         counting: Counting::new(usage),
+        leaves: Mutex::default(),
     });
     Ok(Some((worker, calls)))
+}
+
+/// Requests of the daemon that the job is to move away.
+#[derive(Debug, Default)]
+struct Leaves {
+    /// Those that have not been passed on: because the server is ending, and because somebody has asked it.
+    waiting: [Option<LeaveRequest>; 2],
+    /// Whether a thread passes them on.
+    passed_on: bool,
 }
 
 /// A worker with its client.
@@ -425,6 +435,7 @@ struct Worker<P: Place> {
     bulk: [AtomicBool; 2],
     gpu_areas: Mutex<bulk::GpuAreas>,
     counting: Counting,
+    leaves: Mutex<Leaves>,
 }
 
 impl<P: Place> Worker<P> {
@@ -762,10 +773,30 @@ impl<P: Place> Worker<P> {
     }
 
     /// Passes on to the job that it is to move away, on a thread of its own: a job that is stopped does not read, and the daemon's
-    /// next message must not wait for it.
+    /// next message must not wait for it. There is one such thread; of what waits for it, the last request of each kind counts.
     fn pass_on_leave(self: Arc<Self>, request: LeaveRequest) {
-        let pass_on = move || self.send(code::SUCCESS, LEAVE, &request.body());
-        threads::spawn("leave", pass_on).map_or_else(|e| complain(&WorkerError::Thread(e)), drop);
+        let mut leaves = lock(&self.leaves);
+        let kind = usize::from(request.request.is_some());
+        leaves.waiting[kind] = Some(request);
+        if std::mem::replace(&mut leaves.passed_on, true) {
+            return;
+        }
+        let worker = self.clone();
+        let pass_on = move || {
+            loop {
+                let mut leaves = lock(&worker.leaves);
+                let Some(request) = leaves.waiting.iter_mut().find_map(Option::take) else {
+                    leaves.passed_on = false;
+                    return;
+                };
+                drop(leaves);
+                worker.send(code::SUCCESS, LEAVE, &request.body());
+            }
+        };
+        if let Err(e) = threads::spawn("leave", pass_on) {
+            leaves.passed_on = false;
+            complain(&WorkerError::Thread(e));
+        }
     }
 
     /// Adds a data connection, and answers its peer.

@@ -148,6 +148,9 @@ impl CallContext {
     fn carry_everywhere<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         /// Held before the ledgers: of two threads with the same request, all devices must give the one the handle of the other.
         static EVERY_LEDGER: Mutex<()> = Mutex::new(());
+        // Before that lock, which threads need that a copy may wait for.
+        let ends = ENDS_OF_CODE.contains(&C::ID);
+        let _waits: Vec<WaitingCall> = self.job.devices.iter().filter(|_| ends).map(WaitingCall::begin).collect();
         let _alone = lock(&EVERY_LEDGER);
         self.job.devices.iter().try_for_each(Device::check)?;
         let _later = PutOff::begin();

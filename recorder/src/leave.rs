@@ -89,11 +89,20 @@ pub(crate) fn asked(at: &PlaceSpec, link: &Weak<Link>, request: LeaveRequest) {
     }
 }
 
-/// Adds a request, unless there is one of its kind over the same connection, or too many; then it is returned.
+/// Adds a request, unless there is one of its kind over the same connection, or too many; then it is returned. A server that is ending may
+/// change its mind: its newer request replaces the older one.
 fn note(waiting: &mut Vec<Asked>, request: Asked) -> Result<(), Asked> {
-    let is_same =
-        |other: &Asked| other.at == request.at && other.link.ptr_eq(&request.link) && other.is_ending() == request.is_ending();
-    if waiting.len() >= WAITING || waiting.iter().any(is_same) {
+    let is_same = |other: &&mut Asked| {
+        other.at == request.at && other.link.ptr_eq(&request.link) && other.is_ending() == request.is_ending()
+    };
+    if let Some(before) = waiting.iter_mut().find(is_same) {
+        if !request.is_ending() {
+            return Err(request);
+        }
+        *before = request;
+        return Ok(());
+    }
+    if waiting.len() >= WAITING {
         return Err(request);
     }
     waiting.push(request);
@@ -119,7 +128,7 @@ fn follow_all() {
             }
             pending.retain(|asked| {
                 let is_over = asked.until <= Instant::now();
-                if is_over && !asked.is_ending() {
+                if is_over {
                     report_stay(asked, "its time was over before it could move".to_owned());
                 }
                 !is_over
@@ -148,13 +157,31 @@ fn follow_all() {
     }
 }
 
+/// Maximum number of reasons that are on their way over one connection: a server that asks again and again and answers nothing gets no
+/// more threads of the job.
+const REPORTS: usize = 4;
+
 /// Tells a server why the job stays, on a thread of its own: a server that does not answer must not delay what others have asked.
 fn report_stay(asked: &Asked, why: String) {
+    static UNDER_WAY: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
     // A server that has ended meanwhile needs no reason.
     let Some(link) = asked.link.upgrade() else { return };
+    let mut under_way = lock(&UNDER_WAY);
+    if under_way.iter().filter(|other| other.ptr_eq(&asked.link)).count() >= REPORTS {
+        return;
+    }
     let stay = Control::Stay { request: asked.request, why };
-    if let Err(error) = spawn("mrcuda-stay", move || drop(link.control(&stay))) {
-        tracing::warn!(target: "job", "cannot tell the server of {} why this job stays: {error}", asked.at);
+    let here = asked.link.clone();
+    let report = move || {
+        drop(link.control(&stay));
+        let mut under_way = lock(&UNDER_WAY);
+        if let Some(done) = under_way.iter().position(|other| other.ptr_eq(&here)) {
+            under_way.swap_remove(done);
+        }
+    };
+    match spawn("mrcuda-stay", report) {
+        Ok(_) => under_way.push(asked.link.clone()),
+        Err(error) => tracing::warn!(target: "job", "cannot tell the server of {} why this job stays: {error}", asked.at),
     }
 }
 

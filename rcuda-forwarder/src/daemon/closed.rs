@@ -29,16 +29,20 @@ impl Closed {
 
 /// Whether a daemon takes no new jobs because an administrator has asked for it.
 #[derive(Debug, Default)]
-pub(super) struct Closing(pub(super) Mutex<Option<Arc<Closed>>>);
+pub(super) struct Closing {
+    pub(super) current: Mutex<Option<Arc<Closed>>>,
+    /// Held while jobs are asked to move, so that none is asked by a drain that has been replaced.
+    pub(super) asking: Mutex<()>,
+}
 
 impl Closing {
     /// Whether it takes none.
     pub(super) fn is_closed(&self) -> bool {
-        lock(&self.0).is_some()
+        lock(&self.current).is_some()
     }
 
     /// Asks no more jobs to move: the daemon ends, and does that itself.
     pub(super) fn end(&self) {
-        lock(&self.0).iter().for_each(|closed| _ = closed.end());
+        lock(&self.current).iter().for_each(|closed| _ = closed.end());
     }
 }

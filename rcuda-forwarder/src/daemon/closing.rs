@@ -87,7 +87,7 @@ impl State {
             }
         };
         let closed = Arc::new(Closed { drain, until: Instant::now() + timeout, is_over: AtomicBool::new(false) });
-        if let Some(before) = lock(&self.closing.0).replace(closed.clone()) {
+        if let Some(before) = lock(&self.closing.current).replace(closed.clone()) {
             self.end_drain(&before);
         }
         self.pool.end_warm();
@@ -99,7 +99,7 @@ impl State {
         if closed.drain.is_none() {
             return Ok(());
         }
-        self.with_jobs().iter().for_each(|(worker, ..)| worker.forget_leave());
+        self.forget_leaves();
         let state = Arc::downgrade(self);
         let ask = move || {
             while let Some(state) = state.upgrade().filter(|state| !state.ask_all(&closed)) {
@@ -112,6 +112,7 @@ impl State {
 
     /// Asks the jobs to move away that are to be asked. Returns whether the drain is over.
     fn ask_all(&self, closed: &Closed) -> bool {
+        let _alone = lock(&self.closing.asking);
         let now = Instant::now();
         if closed.is_over.load(Ordering::SeqCst) || self.is_ending() {
             return true;
@@ -128,6 +129,12 @@ impl State {
         false
     }
 
+    /// Jobs that were asked to move are asked again, whatever they have answered. Who asked them before no longer does.
+    pub(super) fn forget_leaves(&self) {
+        let _alone = lock(&self.closing.asking);
+        self.with_jobs().iter().for_each(|(worker, ..)| worker.forget_leave());
+    }
+
     fn end_drain(&self, closed: &Closed) {
         if closed.end() {
             let workers = self.with_jobs().len();
@@ -137,7 +144,7 @@ impl State {
     }
 
     fn reopen(self: &Arc<Self>, peer: &str) {
-        let Some(closed) = lock(&self.closing.0).take() else { return };
+        let Some(closed) = lock(&self.closing.current).take() else { return };
         self.end_drain(&closed);
         self.requests.log.say(&LogLine::info(format!("an administrator at {peer} opens this server for new jobs")).at_peer(peer));
         for gpu in 0..self.pool.gpus() {
@@ -155,7 +162,7 @@ impl State {
     }
 
     fn drain_state(&self) -> DrainState {
-        let closed = lock(&self.closing.0).clone();
+        let closed = lock(&self.closing.current).clone();
         let asking = closed.filter(|closed| closed.drain.is_some() && !closed.is_over.load(Ordering::SeqCst));
         let jobs = self.with_jobs();
         let left = asking.as_ref().map_or(Duration::ZERO, |closed| closed.until.saturating_duration_since(Instant::now()));

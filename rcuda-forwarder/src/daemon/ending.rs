@@ -51,6 +51,7 @@ impl Daemon {
         let (state, until) = (&self.state, Instant::now() + drain.timeout);
         state.draining.store(true, Ordering::SeqCst);
         state.closing.end();
+        state.forget_leaves();
         state.pool.end_warm();
         let n = state.served().len();
         state.pool.events().drain(true, &drain.words(), n);

@@ -65,8 +65,9 @@ pub(super) struct Events {
     changed: Condvar,
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(LONGEST_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
+/// The beginning of a text of a client, without line breaks and terminal control codes.
+pub(super) fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST_TEXT)].replace(char::is_control, " ")
 }
 
 /// Number of a GPU in an event.
@@ -133,7 +134,8 @@ impl Events {
     /// A drain begins or ends, with so many workers that have jobs; `to` is empty if it asks none of them.
     pub(super) fn drain(&self, begins: bool, to: &str, jobs: usize) {
         let kind = if begins { ServerEventKind::DrainBegan } else { ServerEventKind::DrainEnded };
-        let event = ServerEvent { to: (!to.is_empty()).then(|| cut(to)), count: Some(jobs as u64), ..ServerEvent::new(kind, unix_ms()) };
+        let event =
+            ServerEvent { to: (!to.is_empty()).then(|| cut(to)), count: Some(jobs as u64), ..ServerEvent::new(kind, unix_ms()) };
         self.add(event, Concerns::Administrators);
     }
 

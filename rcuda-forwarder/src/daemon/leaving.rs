@@ -55,14 +55,14 @@ impl Leaving {
         self.why.as_deref()
     }
 
-    /// The job stays, for this reason. Returns whether it is another one than before.
+    /// The job stays, for this reason. Returns whether it is another one than before. A refusal that nobody has asked for is ignored.
     pub(super) fn refused(&mut self, why: &str, now: Instant) -> bool {
-        // A refusal that nobody has asked for must not make the pause longer.
-        if self.is_asked() {
-            let pause = FIRST_PAUSE.saturating_mul(1 << self.refusals.min(8)).min(LONGEST_PAUSE);
-            self.refusals = self.refusals.saturating_add(1);
-            self.state = State::Refused(now + pause);
+        if !self.is_asked() {
+            return false;
         }
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.refusals.min(8)).min(LONGEST_PAUSE);
+        self.refusals = self.refusals.saturating_add(1);
+        self.state = State::Refused(now + pause);
         let is_new = self.why.as_deref() != Some(why);
         self.why = Some(why.to_owned());
         is_new
@@ -90,10 +90,14 @@ mod tests {
     #[test]
     fn the_same_reason_is_logged_once_and_nobody_is_asked_twice_at_once() {
         let (mut leaving, now) = (Leaving::default(), Instant::now());
-        leaving.refused("early", now);
+        assert!(!leaving.refused("early", now) && leaving.reason().is_none());
         assert!(leaving.is_due(now), "it has not been asked");
         leaving.asked();
-        assert!(leaving.refused("no", now) && !leaving.refused("no", now) && leaving.refused("other", now));
+        assert!(leaving.refused("no", now) && !leaving.refused("unasked", now));
         assert!(leaving.is_due(now + FIRST_PAUSE));
+        leaving.asked();
+        assert!(!leaving.refused("no", now), "the same reason");
+        leaving.asked();
+        assert!(leaving.refused("other", now) && leaving.reason() == Some("other"));
     }
 }

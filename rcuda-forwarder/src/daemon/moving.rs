@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Interval between two messages to who waits for the outcome.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a job's answer may take after its time is over.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// Maximum number of jobs that a refusal names.
 const NAMED: usize = 8;
 
@@ -180,8 +180,7 @@ impl State {
 
     /// A job stays, because of what it was asked by this request, or because the daemon ends.
     pub(super) fn note_stay(&self, worker: &Worker, request: Option<u64>, why: &str) {
-        // A client's text must not insert line breaks or terminal control codes.
-        let why = why.replace(char::is_control, " ");
+        let why = super::events::cut(why);
         let is_news = match request {
             None => worker.note_stay(&why),
             Some(number) => worker.requested().stays(number, &why),

@@ -1,6 +1,7 @@
 //! The request to move a job, which somebody has made of the server, as the job's worker has it.
 
 use super::accounting::End;
+use super::moving::GRACE;
 use crate::sync::lock;
 use cuda_api::lock::wait_timeout;
 use std::sync::{Condvar, Mutex};
@@ -40,7 +41,8 @@ impl Requested {
     /// Opens a request until then, which `send` makes of the job. `None`: another one is open, or it cannot be made.
     pub(super) fn open(&self, to: &str, until: Instant, send: impl FnOnce(u64) -> bool) -> Option<u64> {
         let mut state = lock(&self.state);
-        let is_open = state.open.is_some_and(|(_, until)| Instant::now() < until);
+        // The job's answer may take a little longer than its time.
+        let is_open = state.open.is_some_and(|(_, until)| Instant::now() < until + GRACE);
         if is_open || state.over.is_some() {
             return None;
         }

@@ -222,9 +222,7 @@ mod tests {
         assert_eq!("GPU-8f".parse(), listed(&[uuid("GPU-8f")]));
         assert_eq!("GPU-8f, MIG-1,0".parse(), listed(&[uuid("GPU-8f"), uuid("MIG-1"), GpuName::Number(0)]));
         assert_eq!("MIG-GPU-8f/7/0".parse(), listed(&[uuid("MIG-GPU-8f/7/0")]));
-        for bad in
-            ["", "0", "33", "-1", "GPU-", "gpu-8f", "8f", "0,", ",0", "0,-1", "0,+1", "0,GPU-", "0,1,0", "GPU-8f ab", "GPU-8f\n"]
-        {
+        for bad in ["", "0", "33", "-1", "GPU-", "gpu-8f", "8f", "0,", ",0", "0,-1", "0,+1", "0,GPU-", "0,1,0", "GPU-8f ab"] {
             assert!(bad.parse::<SharedGpus>().is_err(), "{bad}");
         }
         assert!(format!("GPU-{}", "0".repeat(61)).parse::<SharedGpus>().is_err());

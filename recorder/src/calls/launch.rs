@@ -1,6 +1,7 @@
 //! Launches: parameters are packed by the layout that the place has returned once, checked, and sent.
 
 use crate::base::encoding::encoded;
+use crate::base::log::lock;
 use crate::calls::stream_attributes;
 use crate::enter::CallContext;
 use crate::host_memory::{self, system_atomics};
@@ -65,8 +66,9 @@ fn ask_info(
 ) -> Result<&'static FunctionProperties, Code> {
     device.check()?;
     let body = function.to_le_bytes();
-    // Its code may be loaded now, and it may need more local memory.
-    let waits = WaitingCall::begin(device);
+    // It may need more local memory, unless the place has said ahead that it does not.
+    let is_told = lock(&device.ledger).function_info(function).is_some();
+    let waits = (!is_told).then(|| WaitingCall::begin(device));
     let properties = data.learn(device.index, &device.ledger, |ledger| {
         let bytes = match ledger.function_info(function).filter(|_| cx.place(device).is_over_network()) {
             Some(bytes) => {

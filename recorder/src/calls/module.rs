@@ -38,8 +38,10 @@ fn load(
     options: &JitOptions,
 ) -> Result<(), Code> {
     device.check()?;
-    let _waits = WaitingCall::begin(device);
+    let waits = WaitingCall::begin(device);
     let loaded = load_at(cx, device, &mut lock(&device.ledger), handle, library, image, options);
+    // Whoever reads the text may need a copy.
+    drop(waits);
     cx.show_text();
     loaded
 }

@@ -19,7 +19,8 @@ static CONCERNS: [AtomicUsize; DEVICES as usize] = [const { AtomicUsize::new(0) 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The items that the job carries out, and the calls that must not meet them.
-static TURNS: Mutex<Turns> = Mutex::new(Turns { carried: [0; DEVICES as usize], calls: [0; DEVICES as usize] });
+static TURNS: Mutex<Turns> =
+    Mutex::new(Turns { carried: [0; DEVICES as usize], calls: [0; DEVICES as usize], late: [false; DEVICES as usize] });
 /// Notified when one of them ends.
 static ENDED: Condvar = Condvar::new();
 
@@ -31,6 +32,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Turns {
     carried: [usize; DEVICES as usize],
     calls: [usize; DEVICES as usize],
+    /// A call has waited for too long for what is carried out: others do not wait until nothing is.
+    late: [bool; DEVICES as usize],
 }
 
 /// Returns whether work between this device and another is under way.
@@ -76,7 +79,10 @@ impl Drop for Concern {
         }
         if self.carried {
             let mut turns = lock(&TURNS);
-            self.devices.iter().for_each(|d| turns.carried[*d as usize] -= 1);
+            for d in self.devices.iter().map(|d| *d as usize) {
+                turns.carried[d] -= 1;
+                turns.late[d] &= turns.carried[d] > 0;
+            }
             ENDED.notify_all();
         }
     }
@@ -97,8 +103,10 @@ impl WaitingCall {
         let index = device as usize;
         let mut turns = lock(&TURNS);
         turns.calls[index] += 1;
-        let (_turns, waited) = wait_timeout_while(&ENDED, turns, LIMIT, |t| t.carried[index] > 0);
+        let (mut turns, waited) = wait_timeout_while(&ENDED, turns, LIMIT, |t| t.carried[index] > 0 && !t.late[index]);
         if waited.timed_out() {
+            turns.late[index] = true;
+            ENDED.notify_all();
             tracing::warn!(target: "job", "a call waits for GPU {index}, on which a copy has waited for {LIMIT:?}");
         }
         WaitingCall(index)
