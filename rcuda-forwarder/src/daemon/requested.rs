@@ -117,7 +117,7 @@ mod tests {
         assert!(!requested.stays(first + 1, "nobody has asked"));
         assert!(requested.stays(first, "no room") && !requested.stays(first, "again"));
         assert_eq!(now(&requested, first), Some(Outcome::Stays("no room".into())));
-        let second = requested.open("c:1", Instant::now(), |_| true).unwrap();
+        let second = requested.open("c:1", Instant::now().checked_sub(GRACE).unwrap(), |_| true).unwrap();
         assert_eq!(now(&requested, second), None, "the first one's answer is not its");
         let third = requested.open("d:1", later(), |_| true).expect("the time of the second one is over");
         assert!(!requested.stays(second, "too late"));
