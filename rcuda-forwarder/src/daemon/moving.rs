@@ -6,7 +6,7 @@ use super::asker::Asker;
 use super::client::Client;
 use super::log::LogLine;
 use super::pool::{Occupant, Worker};
-use super::requested::Outcome;
+use super::requested::{GRACE, Outcome};
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::greet;
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Interval between two messages to who waits for the outcome.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a job's answer may take after its time is over.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// Maximum number of jobs that a refusal names.
 const NAMED: usize = 8;
 

@@ -1,11 +1,13 @@
 //! The request to move a job, which somebody has made of the server, as the job's worker has it.
 
 use super::accounting::End;
-use super::moving::GRACE;
 use crate::sync::lock;
 use cuda_api::lock::wait_timeout;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
+
+/// How long a job's answer may take after its time is over.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// What has become of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
