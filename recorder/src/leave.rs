@@ -387,8 +387,11 @@ mod tests {
         };
         let mut waiting = Vec::new();
         let mut is_new = |at, request| note(&mut waiting, asked(at, request)).is_ok();
-        assert!(is_new("a:1/0", None) && !is_new("a:1/0", None) && is_new("a:1/1", None));
+        assert!(is_new("a:1/0", None) && is_new("a:1/1", None));
         assert!(is_new("a:1/0", Some(1)) && !is_new("a:1/0", Some(2)), "one of each kind");
+        let elsewhere = Asked { to: "b:1/0".into(), ..asked("a:1/0", None) };
+        assert!(note(&mut waiting, elsewhere).is_ok(), "a server that is ending changes its mind");
+        assert_eq!((waiting.len(), waiting[0].to.as_str()), (3, "b:1/0"));
         for port in 1..=1000 {
             let _ = note(&mut waiting, asked(&format!("b:{port}/0"), Some(port)));
         }
