@@ -9,6 +9,7 @@ use tests::{Job, Report, Scene, Server};
 
 /// Arguments that let orbit work for as long as these moves take.
 const STEPS: [&str; 5] = ["--steps", "3000", "--pace", "2000", "--progress"];
+const LONGER: [&str; 5] = ["--steps", "9000", "--pace", "2000", "--progress"];
 
 const COPIES: (&str, &str) = ("MRCUDA_FAULT_NO_ADOPTION", "1");
 
@@ -110,8 +111,9 @@ fn a_page_that_is_not_fetched_is_found_and_the_job_stays() {
 #[test]
 fn nothing_of_the_source_stays_with_the_target() {
     let scene = Scene::new("returned");
-    let native = native_orbit(&scene, &STEPS);
-    let mut job = Job::orbit(&scene, "moved", &[], &STEPS, &[COPIES]);
+    let native = native_orbit(&scene, &LONGER);
+    // Long enough for four moves on a busy machine.
+    let mut job = Job::orbit(&scene, "moved", &[], &LONGER, &[COPIES]);
     job.wait_ready(LIMIT).unwrap();
     wait_for_step(&mut job, 50);
     let own = gpu_bytes(job.pid());

@@ -9,7 +9,7 @@ use crate::job;
 use crate::move_error::MoveError;
 use crate::mover::{self, parked};
 use crate::moves;
-use ::control::{Migrate, Park};
+use ::control::{Migrate, Park, ReasonCode};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
@@ -182,16 +182,22 @@ fn park(to: &str) -> bool {
     let Some(job) = job::opened().filter(|_| parked::home().is_none()) else { return false };
     let wanted = Migrate { queue: true, ..Migrate::to(to) };
     let failure = failure_of(moves::request(job, wanted, "signal", mover::run));
-    failure.iter().for_each(|why| tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}"));
-    failure.is_none()
+    match failure {
+        None => true,
+        Some((_, Some(ReasonCode::JobEnded))) => false,
+        Some((why, _)) => {
+            tracing::warn!(target: "job", "the job keeps its GPU while it is stopped: {why}");
+            false
+        }
+    }
 }
 
 /// Waits for the end of a move that was requested. Returns why it has failed, if it has.
-fn failure_of(requested: Result<String, MoveError>) -> Option<String> {
+fn failure_of(requested: Result<String, MoveError>) -> Option<(String, Option<ReasonCode>)> {
     match requested.and_then(|id| moves::wait_for(&id)) {
         Ok(report) if report.ok => None,
-        Ok(report) => Some(report.reason.unwrap_or_default()),
-        Err(why) => Some(why.to_string()),
+        Ok(report) => Some((report.reason.unwrap_or_default(), report.code)),
+        Err(why) => Some((why.to_string(), Some(why.code()))),
     }
 }
 
@@ -201,7 +207,7 @@ fn resume() -> bool {
     loop {
         let Some(job) = job::opened().filter(|_| parked::home().is_some()) else { return true };
         let wanted = Migrate { queue: true, ..Park::to(None).or_to("") };
-        let Some(why) = failure_of(moves::request_resume(job, wanted, mover::run)) else { return true };
+        let Some((why, _)) = failure_of(moves::request_resume(job, wanted, mover::run)) else { return true };
         if pause == FIRST_PAUSE {
             tracing::warn!(target: "job", "the job stays parked for now, and tries again (mrcuda resume --to PLACE lets it go on elsewhere): {why}");
         }
