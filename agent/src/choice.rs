@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// The policies that a job can choose from. The others serve somebody else than the job: whoever drains a server, or a job of higher priority.
+/// The policies that a job can choose from. The others, `drain` and `yield`, serve an operator or another job.
 const FOR_THE_JOB: [&str; 3] = ["home", "consolidate", "balance"];
 /// None of them.
 const NONE: &str = "none";

@@ -152,7 +152,7 @@ impl Tell {
         self.line(Event::LocalGpus { ok: reason.is_none(), reason }, || match reason {
             None => "NVML says which programs use the GPUs of this machine".to_owned(),
             Some(why) => {
-                format!("which programs use the GPUs of this machine, and how much memory is free there, is not known: {why}")
+                format!("unknown which programs use this machine's GPUs and how much memory is free there: {why}")
             }
         });
     }
