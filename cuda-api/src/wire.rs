@@ -232,9 +232,45 @@ macro_rules! wire_struct {
     };
 }
 
+/// Declares an enum without fields whose encoding is one byte, the number of the variant. `ALL` has the variants in order.
+#[macro_export]
+macro_rules! wire_enum {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $number:literal),* $(,)? }) => {
+        $(#[$meta])*
+        #[repr(u8)]
+        $vis enum $name { $($(#[$vmeta])* $variant = $number),* }
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($name::$variant),*].len()] = [$($name::$variant),*];
+        }
+        impl $crate::wire::Wire for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                $crate::wire::Wire::put(&(*self as u8), out);
+            }
+            fn get(src: &mut &[u8]) -> Result<Self, $crate::wire::Short> {
+                let number = <u8 as $crate::wire::Wire>::get(src)?;
+                Self::ALL.into_iter().find(|one| *one as u8 == number).ok_or($crate::wire::Short)
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_no_variant_is_refused() {
+        wire_enum! {
+            #[derive(Debug, Clone, Copy, PartialEq)]
+            enum Kind { First = 0, Third = 2 }
+        }
+        let mut out = Vec::new();
+        Kind::ALL.iter().for_each(|kind| kind.put(&mut out));
+        assert_eq!(out, [0, 2]);
+        assert_eq!((Kind::get(&mut &[0][..]), Kind::get(&mut &[2][..])), (Ok(Kind::First), Ok(Kind::Third)));
+        assert_eq!([&[1][..], &[3], &[]].map(|bytes| Kind::get(&mut &bytes[..])), [Err(Short); 3]);
+    }
 
     #[test]
     fn a_lying_length_is_refused() {

@@ -1,7 +1,7 @@
 //! Regions of a job's memory, and their pages.
 
 use crate::error::SyncError;
-use cuda_api::wire::{Short, Wire};
+use cuda_api::wire::Wire;
 use executor::{Executor, NO_HASH, PAGE_BYTES, PageHash};
 use std::sync::Arc;
 
@@ -11,32 +11,18 @@ pub const PAGE: u64 = PAGE_BYTES as u64;
 /// Maximum number of pages of a store: a tebibyte.
 const MAX_PAGES: u64 = 1 << 24;
 
-/// Kind of a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Kind {
-    /// Physical memory mapped in the job's arena.
-    Chunk = 0,
-    /// A variable of a module or library.
-    Global = 1,
-    /// The device heap, which only kernels can access.
-    Heap = 2,
-    /// Contents of an array, in a window of numbers that are not addresses (`cuda_api::array`).
-    Array = 3,
-}
-
-impl Wire for Kind {
-    fn put(&self, out: &mut Vec<u8>) {
-        (*self as u8).put(out);
-    }
-    fn get(src: &mut &[u8]) -> Result<Self, Short> {
-        match u8::get(src)? {
-            0 => Ok(Kind::Chunk),
-            1 => Ok(Kind::Global),
-            2 => Ok(Kind::Heap),
-            3 => Ok(Kind::Array),
-            _ => Err(Short),
-        }
+cuda_api::wire_enum! {
+    /// Kind of a region.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Kind {
+        /// Physical memory mapped in the job's arena.
+        Chunk = 0,
+        /// A variable of a module or library.
+        Global = 1,
+        /// The device heap, which only kernels can access.
+        Heap = 2,
+        /// Contents of an array, in a window of numbers that are not addresses (`cuda_api::array`).
+        Array = 3,
     }
 }
 

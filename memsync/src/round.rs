@@ -1,40 +1,25 @@
 //! The parameters and results of a round.
 
-use cuda_api::wire::{Short, Wire};
 use std::io::{Read, Write};
 
 /// A connection between the two places.
 pub trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// Whether and how a round proves that the target holds the source's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
-#[repr(u8)]
-pub enum Verify {
-    /// No proof: a round while the job runs.
-    Skip = 0,
-    /// By bytes if both places use the same GPU, which reads no more than hashing does; by hashes otherwise.
-    #[default]
-    Auto = 1,
-    /// By 256-bit keyed hashes of all pages, except those of arrays, whose hashes are BLAKE3 without a key: memories that differ pass with a
-    /// probability of at most 2^-127 (docs/page-hash.md).
-    Hash = 2,
-    /// By comparing all bytes at the target; pages that are not in view are sent a second time.
-    Bytes = 3,
-}
-
-impl Wire for Verify {
-    fn put(&self, out: &mut Vec<u8>) {
-        (*self as u8).put(out);
-    }
-    fn get(src: &mut &[u8]) -> Result<Self, Short> {
-        match u8::get(src)? {
-            0 => Ok(Verify::Skip),
-            1 => Ok(Verify::Auto),
-            2 => Ok(Verify::Hash),
-            3 => Ok(Verify::Bytes),
-            _ => Err(Short),
-        }
+cuda_api::wire_enum! {
+    /// Whether and how a round proves that the target holds the source's bytes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, rkyv::Archive, rkyv::Serialize, rkyv::Deserialize)]
+    pub enum Verify {
+        /// No proof: a round while the job runs.
+        Skip = 0,
+        /// By bytes if both places use the same GPU, which reads no more than hashing does; by hashes otherwise.
+        #[default]
+        Auto = 1,
+        /// By 256-bit keyed hashes of all pages, except those of arrays, whose hashes are BLAKE3 without a key: memories that differ pass with a
+        /// probability of at most 2^-127 (docs/page-hash.md).
+        Hash = 2,
+        /// By comparing all bytes at the target; pages that are not in view are sent a second time.
+        Bytes = 3,
     }
 }
 

@@ -19,11 +19,12 @@ pub(crate) struct EventsArgs {
 }
 
 /// What has happened, in one word.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 enum Kind {
     /// The first line: what happens from then on is among the lines.
+    #[default]
     Following,
     /// A worker serves a job.
     JobCame,
@@ -65,7 +66,7 @@ impl From<ServerEventKind> for Kind {
 }
 
 /// A line of `mrcuda events --json` (docs/servers.md).
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Line {
     /// RFC 3339, in UTC, with milliseconds, by the server's clock.
@@ -113,16 +114,7 @@ impl Line {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             server: server.to_owned(),
             event: Kind::Following,
-            worker: None,
-            gpu: None,
-            pid: None,
-            host: None,
-            uid: None,
-            user: None,
-            user_by: None,
-            to: None,
-            reason: None,
-            count: None,
+            ..Line::default()
         }
     }
 
@@ -211,25 +203,8 @@ mod tests {
         let stays = line(ServerEventKind::JobStays).words();
         assert!(stays.ends_with(" job 7 of ann\\u001b@10.0.0.7 stays on GPU 1: no\\u000aroom\n"), "{stays}");
         assert!(line(ServerEventKind::JobMoved).words().contains(" has moved to b:1/0; it was on GPU 1"));
-        let last = Line::new("a:1", ServerEvent { unix_ms: u64::MAX, ..dropped() });
+        let last = Line::new("a:1", ServerEvent::new(ServerEventKind::Dropped, u64::MAX));
         assert!(last.time.starts_with("9999-12-31"));
-    }
-
-    fn dropped() -> ServerEvent {
-        ServerEvent {
-            unix_ms: 0,
-            kind: ServerEventKind::Dropped,
-            worker: None,
-            gpu: None,
-            pid: None,
-            host: None,
-            uid: None,
-            user: None,
-            user_by: None,
-            to: None,
-            reason: None,
-            count: Some(1),
-        }
     }
 
     #[test]

@@ -475,15 +475,7 @@ mod tests {
             jobs,
             readings,
         };
-        let unknown = GpuState {
-            facts: None,
-            free_bytes: None,
-            promised_bytes: None,
-            idle_workers: 0,
-            waiting: 0,
-            jobs: Vec::new(),
-            readings: Vec::new(),
-        };
+        let unknown = GpuState::default();
         let parked = vec![job(None, None, Some(0)), job(Some("10.0.0.7"), Some("bob"), Some(0))];
         let state = ServerState {
             pid: 7,

@@ -1,7 +1,6 @@
 //! Requests to a server that it have a job move, and the answers (docs/formats.md, "Requests to move a job").
 
-use cuda_api::wire::{Short, Wire};
-use cuda_api::wire_struct;
+use cuda_api::{wire_enum, wire_struct};
 use std::time::Duration;
 
 /// Maximum length of the text of the places in a request.
@@ -33,55 +32,30 @@ impl MoveRequest {
     }
 }
 
-/// What has become of a request to move a job, or of the part of one GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum MoveOutcome {
-    /// The job has moved away.
-    Moved = 0,
-    /// The job stays, for the reason that it gives.
-    Refused = 1,
-    /// The job has ended, or left without taking anything along.
-    Ended = 2,
-    /// The job's worker has failed.
-    Failed = 3,
-    /// The job has done neither in time.
-    NoAnswer = 4,
-    /// The server has no such job.
-    NoSuchJob = 5,
-    /// Who asks may not have this job moved.
-    NotPermitted = 6,
-    /// Several jobs have this process id.
-    Ambiguous = 7,
-    /// The job is still being started, or was asked before and has not answered.
-    Busy = 8,
-    /// The request cannot be made of any job: a place is invalid, or their number is wrong.
-    Invalid = 9,
-}
-
-impl MoveOutcome {
-    pub(crate) const ALL: [MoveOutcome; 10] = [
-        MoveOutcome::Moved,
-        MoveOutcome::Refused,
-        MoveOutcome::Ended,
-        MoveOutcome::Failed,
-        MoveOutcome::NoAnswer,
-        MoveOutcome::NoSuchJob,
-        MoveOutcome::NotPermitted,
-        MoveOutcome::Ambiguous,
-        MoveOutcome::Busy,
-        MoveOutcome::Invalid,
-    ];
-}
-
-impl Wire for MoveOutcome {
-    fn put(&self, out: &mut Vec<u8>) {
-        (*self as u8).put(out);
-    }
-
-    fn get(src: &mut &[u8]) -> Result<MoveOutcome, Short> {
-        let number = u8::get(src)?;
-        MoveOutcome::ALL.into_iter().find(|outcome| *outcome as u8 == number).ok_or(Short)
+wire_enum! {
+    /// What has become of a request to move a job, or of the part of one GPU.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum MoveOutcome {
+        /// The job has moved away.
+        Moved = 0,
+        /// The job stays, for the reason that it gives.
+        Refused = 1,
+        /// The job has ended, or left without taking anything along.
+        Ended = 2,
+        /// The job's worker has failed.
+        Failed = 3,
+        /// The job has done neither in time.
+        NoAnswer = 4,
+        /// The server has no such job.
+        NoSuchJob = 5,
+        /// Who asks may not have this job moved.
+        NotPermitted = 6,
+        /// Several jobs have this process id.
+        Ambiguous = 7,
+        /// The job is still being started, or was asked before and has not answered.
+        Busy = 8,
+        /// The request cannot be made of any job: a place is invalid, or their number is wrong.
+        Invalid = 9,
     }
 }
 

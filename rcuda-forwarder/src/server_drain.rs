@@ -1,8 +1,8 @@
 //! Requests to a server that it take no new jobs and have those that it serves move away, and the answers (docs/formats.md, "Drains").
 
 use crate::move_request::LONGEST_PLACES;
-use cuda_api::wire::{Short, Wire};
-use cuda_api::wire_struct;
+use cuda_api::wire::Wire;
+use cuda_api::{wire_enum, wire_struct};
 use std::time::Duration;
 
 /// Maximum number of jobs that an answer names.
@@ -10,26 +10,16 @@ pub(crate) const NAMED: usize = 32;
 /// Maximum time for which jobs are asked to move away.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What is to become of a drain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum DrainWish {
-    /// Nothing: the client asks how far it is.
-    Show = 0,
-    /// It begins.
-    Begin = 1,
-    /// The server takes jobs again.
-    Cancel = 2,
-}
-
-impl Wire for DrainWish {
-    fn put(&self, out: &mut Vec<u8>) {
-        (*self as u8).put(out);
-    }
-
-    fn get(src: &mut &[u8]) -> Result<DrainWish, Short> {
-        let number = u8::get(src)?;
-        [DrainWish::Show, DrainWish::Begin, DrainWish::Cancel].into_iter().find(|wish| *wish as u8 == number).ok_or(Short)
+wire_enum! {
+    /// What is to become of a drain.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum DrainWish {
+        /// Nothing: the client asks how far it is.
+        Show = 0,
+        /// It begins.
+        Begin = 1,
+        /// The server takes jobs again.
+        Cancel = 2,
     }
 }
 

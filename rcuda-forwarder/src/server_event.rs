@@ -5,8 +5,8 @@ use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, Opening};
 use crate::link::{Credentials, LinkError, TimeLimits, greeted, refused};
 use crate::user_by::UserBy;
-use cuda_api::wire::{Short, Wire};
-use cuda_api::wire_struct;
+use cuda_api::wire::Wire;
+use cuda_api::{wire_enum, wire_struct};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -15,56 +15,30 @@ pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// A server that has sent nothing for so long is lost.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A kind of event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ServerEventKind {
-    /// A worker serves a job.
-    JobCame = 0,
-    /// A job has ended, or left without taking anything along.
-    JobLeft = 1,
-    /// A job has moved away.
-    JobMoved = 2,
-    /// The worker of a job has failed.
-    JobLost = 3,
-    /// A job was refused.
-    JobRefused = 4,
-    /// A job was asked to move.
-    MoveAsked = 5,
-    /// A job that was asked to move stays.
-    JobStays = 6,
-    /// The server takes no new jobs, and asks those that it serves to move away.
-    DrainBegan = 7,
-    /// It no longer does so.
-    DrainEnded = 8,
-    /// Events were left out, because they were not read in time.
-    Dropped = 9,
-}
-
-impl ServerEventKind {
-    /// All of them.
-    pub const ALL: [ServerEventKind; 10] = [
-        ServerEventKind::JobCame,
-        ServerEventKind::JobLeft,
-        ServerEventKind::JobMoved,
-        ServerEventKind::JobLost,
-        ServerEventKind::JobRefused,
-        ServerEventKind::MoveAsked,
-        ServerEventKind::JobStays,
-        ServerEventKind::DrainBegan,
-        ServerEventKind::DrainEnded,
-        ServerEventKind::Dropped,
-    ];
-}
-
-impl Wire for ServerEventKind {
-    fn put(&self, out: &mut Vec<u8>) {
-        (*self as u8).put(out);
-    }
-
-    fn get(src: &mut &[u8]) -> Result<ServerEventKind, Short> {
-        let number = u8::get(src)?;
-        ServerEventKind::ALL.into_iter().find(|kind| *kind as u8 == number).ok_or(Short)
+wire_enum! {
+    /// A kind of event.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ServerEventKind {
+        /// A worker serves a job.
+        JobCame = 0,
+        /// A job has ended, or left without taking anything along.
+        JobLeft = 1,
+        /// A job has moved away.
+        JobMoved = 2,
+        /// The worker of a job has failed.
+        JobLost = 3,
+        /// A job was refused.
+        JobRefused = 4,
+        /// A job was asked to move.
+        MoveAsked = 5,
+        /// A job that was asked to move stays.
+        JobStays = 6,
+        /// The server takes no new jobs, and asks those that it serves to move away.
+        DrainBegan = 7,
+        /// It no longer does so.
+        DrainEnded = 8,
+        /// Events were left out, because they were not read in time.
+        Dropped = 9,
     }
 }
 
@@ -101,7 +75,7 @@ wire_struct! {
 
 impl ServerEvent {
     /// One about nothing else.
-    pub(crate) fn new(kind: ServerEventKind, unix_ms: u64) -> ServerEvent {
+    pub fn new(kind: ServerEventKind, unix_ms: u64) -> ServerEvent {
         ServerEvent {
             unix_ms,
             kind,

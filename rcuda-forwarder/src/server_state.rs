@@ -73,7 +73,7 @@ wire_struct! {
 
 wire_struct! {
     /// A GPU that a server shares.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct GpuState {
         /// Its properties; `None`: no worker has opened it so far.
         pub facts: Option<GpuFacts>,

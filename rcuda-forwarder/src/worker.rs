@@ -43,6 +43,7 @@ use ending::{abandon, leave};
 use executor::host_mirror::{LINE_BYTES, MESSAGE_LINES};
 use faults::Point;
 use late_calls::{LateCalls, POLL_INTERVAL, may_wait_for_gpu};
+use leaves::Leaves;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -62,6 +63,7 @@ mod data;
 mod ending;
 mod host_mirror;
 mod late_calls;
+mod leaves;
 mod text;
 mod transport;
 
@@ -395,18 +397,9 @@ fn prepare<P: Place>(
         bulk: Default::default(),
         gpu_areas: Mutex::new(bulk::GpuAreas::new(start.gpudirect)),
         counting: Counting::new(usage),
-        leaves: Mutex::default(),
+        leaves: Leaves::default(),
     });
     Ok(Some((worker, calls)))
-}
-
-/// Requests of the daemon that the job is to move away.
-#[derive(Debug, Default)]
-struct Leaves {
-    /// Those that have not been passed on: because the server is ending, and because somebody has asked it.
-    waiting: [Option<LeaveRequest>; 2],
-    /// Whether a thread passes them on.
-    passed_on: bool,
 }
 
 /// A worker with its client.
@@ -435,7 +428,7 @@ struct Worker<P: Place> {
     bulk: [AtomicBool; 2],
     gpu_areas: Mutex<bulk::GpuAreas>,
     counting: Counting,
-    leaves: Mutex<Leaves>,
+    leaves: Leaves,
 }
 
 impl<P: Place> Worker<P> {
@@ -773,28 +766,19 @@ impl<P: Place> Worker<P> {
     }
 
     /// Passes on to the job that it is to move away, on a thread of its own: a job that is stopped does not read, and the daemon's
-    /// next message must not wait for it. There is one such thread; of what waits for it, the last request of each kind counts.
+    /// next message must not wait for it.
     fn pass_on_leave(self: Arc<Self>, request: LeaveRequest) {
-        let mut leaves = lock(&self.leaves);
-        let kind = usize::from(request.request.is_some());
-        leaves.waiting[kind] = Some(request);
-        if std::mem::replace(&mut leaves.passed_on, true) {
+        if !self.leaves.add(request) {
             return;
         }
         let worker = self.clone();
         let pass_on = move || {
-            loop {
-                let mut leaves = lock(&worker.leaves);
-                let Some(request) = leaves.waiting.iter_mut().find_map(Option::take) else {
-                    leaves.passed_on = false;
-                    return;
-                };
-                drop(leaves);
+            while let Some(request) = worker.leaves.next() {
                 worker.send(code::SUCCESS, LEAVE, &request.body());
             }
         };
         if let Err(e) = threads::spawn("leave", pass_on) {
-            leaves.passed_on = false;
+            self.leaves.not_started();
             complain(&WorkerError::Thread(e));
         }
     }

@@ -35,9 +35,6 @@ use std::sync::atomic::Ordering;
 /// Libraries belong to no device: these rows are carried out on every device.
 const EVERYWHERE: [u16; 2] = [cuLibraryGetKernel::Fn::ID, cuLibraryUnload::Fn::ID];
 
-/// The driver may wait for the GPU in these.
-const ENDS_OF_CODE: [u16; 2] = [cuModuleUnload::Fn::ID, cuLibraryUnload::Fn::ID];
-
 /// The only property of a function that changes without a call on the function.
 pub(crate) const CHANGING: [u16; 1] = [cuFuncIsLoaded::Fn::ID];
 
@@ -148,9 +145,9 @@ impl CallContext {
     fn carry_everywhere<C: Call>(&mut self, sent: &mut C::Sent) -> Result<C::Reply, Code> {
         /// Held before the ledgers: of two threads with the same request, all devices must give the one the handle of the other.
         static EVERY_LEDGER: Mutex<()> = Mutex::new(());
-        // Before that lock, which threads need that a copy may wait for.
-        let ends = ENDS_OF_CODE.contains(&C::ID);
-        let _waits: Vec<WaitingCall> = self.job.devices.iter().filter(|_| ends).map(WaitingCall::begin).collect();
+        // The driver may wait for the GPU. Before that lock, which threads need that a copy may wait for.
+        let waits = C::ID == cuLibraryUnload::Fn::ID;
+        let _waits: Vec<WaitingCall> = self.job.devices.iter().filter(|_| waits).map(WaitingCall::begin).collect();
         let _alone = lock(&EVERY_LEDGER);
         self.job.devices.iter().try_for_each(Device::check)?;
         let _later = PutOff::begin();
@@ -227,7 +224,8 @@ impl CallContext {
             {
                 return decode::<C>(&[]);
             }
-            let _waits = ENDS_OF_CODE.contains(&C::ID).then(|| WaitingCall::begin(device));
+            // As for a library.
+            let _waits = (C::ID == cuModuleUnload::Fn::ID).then(|| WaitingCall::begin(device));
             let mut ledger = lock(&device.ledger);
             let call = match ledger.begin::<C>(body, edges) {
                 Begun::IsSet => return decode::<C>(&[]),

@@ -188,15 +188,7 @@ mod tests {
     #[test]
     fn what_a_server_has_is_judged() {
         let facts = GpuFacts { name: "GPU\x1b".into(), uuid: [0; 16], total_bytes: 80 << 30, driver_version: 13_010 };
-        let none = GpuState {
-            facts: None,
-            free_bytes: None,
-            promised_bytes: None,
-            idle_workers: 0,
-            waiting: 0,
-            jobs: Vec::new(),
-            readings: Vec::new(),
-        };
+        let none = GpuState::default();
         let gpu = GpuState { facts: Some(facts), free_bytes: Some(79 << 30), idle_workers: 1, ..none.clone() };
         let state = |gpus, ending| ServerState {
             pid: 7,
