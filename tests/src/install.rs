@@ -109,22 +109,11 @@ impl Install {
         let status = cargo()
             .args(["build", "--profile", profile, "--target-dir"])
             .arg(&target)
-            .args([
-                "-p",
-                "mrcuda",
-                "-p",
-                "mhelper",
-                "-p",
-                "nvml",
-                "-p",
-                "recorder",
-                "-p",
-                "softgpu",
-                "-p",
-                "tests",
-                "-p",
-                "microbench",
-            ])
+            .args(
+                ["mrcuda", "mhelper", "nvml", "recorder", "softgpu", "spank", "tests", "microbench"]
+                    .iter()
+                    .flat_map(|package| ["-p", package]),
+            )
             .status()
             .map_err(BuildError::start("cargo"))?;
         if !status.success() {

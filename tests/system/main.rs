@@ -45,6 +45,7 @@
 //! | `munge` | jobs of a cluster need no token |
 //! | `other_users` | a Unix socket serves the users who are named, and root lists and moves the jobs of all |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
+//! | `slurm` | tasks of a real Slurm run at their places, move by its signals, are counted and parked |
 //! | `service` | clients come and go and move at a server that is replaced, with an agent that is killed: nothing is lost, nothing grows |
 //! | `by_server` | jobs are moved by way of their server, by those who may, and servers are followed |
 //! | `take_over` | a server is replaced, and the jobs of the former one go on and move |
@@ -111,6 +112,7 @@ mod service;
 mod shortage;
 mod shortcuts;
 mod shown;
+mod slurm;
 mod stuck;
 mod surface;
 mod take_over;

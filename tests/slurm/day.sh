@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154 # the variables of slurm.sh, which reads this
+# shellcheck shell=bash disable=SC2154 # the variables of cluster.sh, which reads this
 # A day of a cluster, in some minutes: 40 jobs on four nodes and two servers, an agent with policies that is killed and started again, two
 # preemptions, a server that another one takes over from, a slurmctld that is ended and started again, a node and a server that are drained. No
 # job may be lost by any of these: each job's output must be that of a native run, and for each move a log must say why.
@@ -19,7 +19,7 @@ policies() { # more of them, before the others
     mv "$work/etc/agent.new" "$work/etc/agent.toml"
 }
 agent() {
-    env -u XDG_RUNTIME_DIR "$bin/mrcuda" agent --all --json --config "$work/etc/agent.toml" --metrics 17103 \
+    env -u XDG_RUNTIME_DIR "$bin/mrcuda" agent --all --json --config "$work/etc/agent.toml" --metrics $((port + 13)) \
         >>"$work/log/agent.jsonl" 2>>"$work/log/agent.err" &
     agent=$!
     servers+=("$agent") # ended with them
@@ -86,7 +86,7 @@ for n in $(seq 1 10); do submit "evening-$n"; done
 policies "[[policy]]\nkind = \"drain\"\nservers = [\"$two\"]\n"
 check "the drained server is left" within 180 has_left
 check "by decisions of the agent" decided drain
-metrics=$(curl --silent http://127.0.0.1:17103/metrics)
+metrics=$(curl --silent "http://127.0.0.1:$((port + 13))/metrics")
 check "its metrics count them" grep -q '^mrcuda_agent_moves_total{policy="drain",action="move",outcome="done"} [1-9]' <<<"$metrics"
 is_drained() { [ "$(sinfo --noheader --nodes=n4 --format=%T)" = drained ]; }
 check "the drained node is empty" within 240 is_drained
