@@ -1,7 +1,6 @@
 //! The decisions of one round.
 
 use crate::pace::Pace;
-use crate::policy::Policy;
 use crate::proposal::{Action, resumed};
 use crate::settings::Settings;
 use crate::world::World;
@@ -29,8 +28,7 @@ const RESUME: &str = "resume";
 pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration) -> Vec<Decision> {
     let mut after = world.clone();
     for policy in &settings.policies {
-        let Policy::Drain { servers, .. } = policy else { continue };
-        after.gpus.iter_mut().filter(|gpu| servers.contains(&gpu.server)).for_each(|gpu| gpu.takes_jobs = false);
+        after.gpus.iter_mut().filter(|gpu| policy.why_drained(gpu).is_some()).for_each(|gpu| gpu.takes_jobs = false);
     }
     for job in &mut after.jobs {
         job.avoid = (0..world.gpus.len()).filter(|gpu| pace.avoids(job.pid, &world.gpus[*gpu].place, settings, now)).collect();
@@ -61,6 +59,7 @@ pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
     use crate::proposal::tests::world;
     use crate::world::JobState;
     use interleave::random_choices;
@@ -89,7 +88,8 @@ mod tests {
         assert_eq!(decided(&world(&[('a', 1)]), &settings, &mut pace, 11), []);
         assert_eq!([12, 21].map(|s| decided(&crowded, &settings, &mut pace, s).len()), [0; 2]);
         assert_eq!(decided(&crowded, &settings, &mut pace, 22), [1]);
-        let drain = Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings };
+        let drain =
+            Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], slurm: false, park: false }], ..settings };
         assert_eq!(decided(&crowded, &drain, &mut Pace::default(), 0), [1, 2]);
     }
 
@@ -103,8 +103,10 @@ mod tests {
         pace.ended(2, None, false, 59 * SECOND);
         assert_eq!(decided(&crowded, &settings, &mut pace, 60), [1]);
         for (failures, wait) in [(1, 60), (2, 120), (3, 240)] {
-            let drain =
-                Settings { policies: vec![Policy::Drain { servers: vec!["a:1".into()], park: false }], ..settings.clone() };
+            let drain = Settings {
+                policies: vec![Policy::Drain { servers: vec!["a:1".into()], slurm: false, park: false }],
+                ..settings.clone()
+            };
             let mut pace = Pace::default();
             (0..failures).for_each(|_| pace.ended(2, None, false, Duration::ZERO));
             assert!(!decided(&crowded, &drain, &mut pace, wait - 1).contains(&2), "{failures} failures");
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_job_is_tried_elsewhere_before_it_is_sent_again_to_a_place_where_it_failed() {
-        let drain = Policy::Drain { servers: vec!["a:1".into()], park: false };
+        let drain = Policy::Drain { servers: vec!["a:1".into()], slurm: false, park: false };
         let world = world(&[('a', 100), ('b', 200), ('c', 100)]).with(1, 0, 10, 0);
         let (settings, mut pace) = (settings(vec![drain]), Pace::default());
         let to = |pace: &mut Pace, second: u32| {
@@ -145,7 +147,7 @@ mod tests {
         for pid in 0..10 {
             full = full.with(pid, 0, 10, 0);
         }
-        let policies = vec![Policy::Drain { servers: vec!["a:1".into()], park: false }];
+        let policies = vec![Policy::Drain { servers: vec!["a:1".into()], slurm: false, park: false }];
         let (settings, mut pace) = (Settings { moves_per_minute: 4, ..settings(policies) }, Pace::default());
         assert_eq!([0, 59, 60].map(|s| decided(&full, &settings, &mut pace, s).len()), [4, 0, 4]);
     }
@@ -154,7 +156,7 @@ mod tests {
     fn a_policy_sees_what_those_before_it_have_decided() {
         // The drained job takes the room that the other one would have gone home to.
         let world = world(&[('a', 100), ('b', 100), ('c', 100)]).with(1, 0, 10, 0).with(2, 2, 10, 0).at_home(2, "b:1/0");
-        let drain = Policy::Drain { servers: vec!["a:1".into()], park: false };
+        let drain = Policy::Drain { servers: vec!["a:1".into()], slurm: false, park: false };
         let settings = Settings { settle: Duration::ZERO, ..settings(vec![drain, Policy::Home]) };
         assert_eq!(decided(&world, &settings, &mut Pace::default(), 0), [1]);
         let home_first = Settings { policies: settings.policies.iter().rev().cloned().collect(), ..settings };
@@ -164,7 +166,7 @@ mod tests {
     /// From any state, what is decided leads to one in which nothing is decided any more: no two policies move a job back and forth.
     #[test]
     fn decisions_come_to_an_end() {
-        let drain = Policy::Drain { servers: vec!["a:1".into()], park: true };
+        let drain = Policy::Drain { servers: vec!["a:1".into()], slurm: false, park: true };
         let sets = [
             vec![drain.clone(), Policy::Yield { park: true }, Policy::Home, Policy::Balance],
             vec![Policy::Balance, Policy::Home, Policy::Yield { park: true }, drain.clone()],

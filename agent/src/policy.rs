@@ -7,7 +7,7 @@ mod home;
 mod yields;
 
 use crate::proposal::Proposal;
-use crate::world::World;
+use crate::world::{Gpu, World};
 use serde::Deserialize;
 
 /// What an operator wants.
@@ -17,7 +17,11 @@ pub enum Policy {
     /// Jobs leave these servers, and no job goes there.
     Drain {
         /// The servers, as in [`crate::Settings::servers`].
+        #[serde(default)]
         servers: Vec<String>,
+        /// Also the servers on nodes that Slurm drains.
+        #[serde(default)]
+        slurm: bool,
         /// Whether a job that fits nowhere else is parked in host memory.
         #[serde(default)]
         park: bool,
@@ -48,6 +52,14 @@ impl Policy {
         }
     }
 
+    /// Why jobs must leave a GPU by this policy, if they must.
+    pub(crate) fn why_drained(&self, gpu: &Gpu) -> Option<String> {
+        let Policy::Drain { servers, slurm, .. } = self else { return None };
+        let node = gpu.draining_node.as_ref().filter(|_| *slurm);
+        let by_slurm = || node.map(|node| format!("Slurm drains {node}, the node of {}", gpu.server));
+        if servers.contains(&gpu.server) { Some(format!("{} is to be empty", gpu.server)) } else { by_slurm() }
+    }
+
     /// Whether the moves that it proposes are made at once: somebody waits for them.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self, Policy::Drain { .. } | Policy::Yield { .. })
@@ -57,7 +69,7 @@ impl Policy {
     /// bytes that a GPU must have left.
     pub(crate) fn propose(&self, world: &World, reserve: u64) -> Vec<Proposal> {
         match self {
-            Policy::Drain { servers, park } => drain::propose(world, servers, *park, reserve),
+            Policy::Drain { park, .. } => drain::propose(world, |gpu| self.why_drained(gpu), *park, reserve),
             Policy::Yield { park } => yields::propose(world, *park, reserve),
             Policy::Home => home::propose(world, reserve),
             Policy::Consolidate => consolidate::propose(world, reserve),

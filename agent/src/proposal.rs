@@ -75,7 +75,16 @@ pub(crate) mod tests {
             let server = format!("{server}:1");
             let number = world.gpus.iter().filter(|gpu| gpu.server == server).count();
             let place = format!("{server}/{number}");
-            world.gpus.push(Gpu { place, server, free_bytes: Some(*free), takes_jobs: true, others: 0, sees_programs: false });
+            let (others, sees_programs, draining_node) = (0, false, None);
+            world.gpus.push(Gpu {
+                place,
+                server,
+                free_bytes: Some(*free),
+                takes_jobs: true,
+                others,
+                sees_programs,
+                draining_node,
+            });
         }
         world
     }

@@ -3,6 +3,7 @@
 use crate::choice::Choice;
 use crate::policy::Policy;
 use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use wildmatch::WildMatch;
 
@@ -33,6 +34,8 @@ pub struct Settings {
     pub deadline: Duration,
     /// Memory in MiB that a GPU must have left when a job has arrived.
     pub reserve_mib: u64,
+    /// The names that Slurm has for the machines of servers; a server that is not among them is on the node with its host's name or address.
+    pub slurm_nodes: BTreeMap<String, String>,
     /// What is known of jobs; the first rule that matches a job holds.
     #[serde(rename = "job")]
     pub jobs: Vec<JobRule>,
@@ -76,6 +79,9 @@ pub enum SettingsError {
     /// Two policies that undo each other's moves.
     #[error("`consolidate` and `balance` undo each other: choose one")]
     Contrary,
+    /// A policy without an object.
+    #[error("`drain` needs `servers`, or `slurm = true`: it would do nothing")]
+    DrainsNothing,
     /// A bound that must be positive is zero.
     #[error("`{0}` must be more than zero")]
     Zero(&'static str),
@@ -93,6 +99,7 @@ impl Default for Settings {
             max_downtime: Duration::ZERO,
             deadline: Duration::from_secs(120),
             reserve_mib: 1024,
+            slurm_nodes: BTreeMap::new(),
             jobs: Vec::new(),
             policies: Vec::new(),
         }
@@ -112,6 +119,13 @@ impl Settings {
         }
         if has(&Policy::Consolidate) && has(&Policy::Balance) {
             return Err(SettingsError::Contrary);
+        }
+        if settings
+            .policies
+            .iter()
+            .any(|policy| matches!(policy, Policy::Drain { servers, slurm: false, .. } if servers.is_empty()))
+        {
+            return Err(SettingsError::DrainsNothing);
         }
         let zero = [("every", settings.every.is_zero()), ("deadline", settings.deadline.is_zero())];
         let zero = zero.into_iter().chain([("moves_per_minute", settings.moves_per_minute == 0)]);
@@ -179,6 +193,7 @@ mod tests {
             ("every = '0s'\n[[policy]]\nkind = 'home'", "`every`"),
             ("moves_per_minute = 0\n[[policy]]\nkind = 'home'", "`moves_per_minute`"),
             ("[[policy]]\nkind = 'balance'\n[[policy]]\nkind = 'consolidate'", "undo each other"),
+            ("[[policy]]\nkind = 'drain'\npark = true", "`drain` needs `servers`"),
             ("[[job]]\npriority = 1\n[[policy]]\nkind = 'home'", "name"),
             ("[[job]]\nname = '*'\npolicy = 'yield'\n[[policy]]\nkind = 'home'", "`yield` is none of home"),
         ] {

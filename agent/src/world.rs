@@ -21,6 +21,8 @@ pub struct Gpu {
     pub others: u32,
     /// Whether it is known which programs use it that are no jobs.
     pub sees_programs: bool,
+    /// The node of its server, if the cluster's scheduler is emptying that node.
+    pub draining_node: Option<String>,
 }
 
 /// What a job does.

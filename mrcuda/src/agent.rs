@@ -5,6 +5,7 @@ mod carry;
 mod local;
 mod look;
 mod metrics;
+mod slurm;
 pub(crate) mod tell;
 
 use crate::failure::Failure;

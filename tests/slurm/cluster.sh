@@ -6,7 +6,7 @@
 # unless some are named, or `day`: day.sh instead
 set -u
 bin=$(realpath "$1") here=$(realpath "$(dirname "$0")")
-all=(places signals suspension counting policies directories requeue runtime)
+all=(places signals suspension counting policies nodes directories requeue runtime)
 parts=("${@:2}")
 ((${#parts[@]})) || parts=("${all[@]}")
 # Clusters of different parts can run at the same time.
@@ -125,12 +125,14 @@ if [ "${parts[0]}" = day ]; then
     exit
 fi
 run=("$bin/orbit" --steps 6000 --pace 3000)
-(cd "$work/native" && LD_LIBRARY_PATH=. "$bin/orbit" --steps 6000 >orbit.out)
+(cd "$work/native" && LD_LIBRARY_PATH=. "$bin/orbit" --steps 6000 >orbit.out && LD_LIBRARY_PATH=. "$bin/orbit" --steps 6000 --reports >reports.out)
 printf '#!/bin/bash\nsrun %s\n' "${run[*]}" >"$work/steps.sh"
 printf '#!/bin/bash\n%s\n' "${run[*]}" >"$work/alone.sh"
 printf '#!/bin/bash\n#SBATCH --error=%s\ntrap "echo trapped >&2" USR1\nsrun %s &\nwait\nwait\n' "$work/traps.err" "${run[*]}" >"$work/traps.sh"
 submit() { sbatch --parsable --output="$work/$1.out" --job-name="$1" --mrcuda="tls://$one" "${@:2}"; }
 count_is() { [ "$(of_jobs 'j["devices"][0]["place"]' | tr ' ' '\n' | grep -c "$1")" = "$2" ]; }
+# Of a job that ends when it is told to: a part of what a native run reports.
+is_native() { python3 -c 'import sys; part, all = (open(f).read() for f in sys.argv[1:]); sys.exit(not part or part not in all)' "$1" "$work/native/reports.out"; }
 
 # Where a task runs, and who lets it in.
 places() {
@@ -150,8 +152,6 @@ places() {
 signals() {
     # However slow the machine is, none ends before it has moved.
     local -x ORBIT_END=$work/moved
-    (cd "$work/native" && LD_LIBRARY_PATH=. "$bin/orbit" --steps 6000 --reports >reports.out)
-    is_native() { python3 -c 'import sys; part, all = (open(f).read() for f in sys.argv[1:]); sys.exit(not part or part not in all)' "$1" "$work/native/reports.out"; }
     steps=$(submit steps --mrcuda-on-signal="tls://$two" "$work/steps.sh")
     alone=$(submit alone "$work/alone.sh")
     full=$(submit full "$work/steps.sh")
@@ -243,6 +243,29 @@ policies() {
     for name in goes stays; do
         check "$name prints what it prints natively" diff -q "$work/$name.out" "$work/native/orbit.out"
     done
+}
+
+# A server on a node that Slurm drains is left, and used again afterwards.
+nodes() {
+    {
+        printf 'servers = ["%s", "%s"]\nslurm_nodes = { "%s" = "n4" }\nevery = "500ms"\nsettle = "500ms"\nrest = "1s"\nreserve_mib = 0\n' "$one" "$two" "$two"
+        printf '[[job]]\nname = "guest"\nhome = "%s/0"\n[[job]]\nname = "*"\nleave = true\n[[policy]]\nkind = "drain"\nslurm = true\n[[policy]]\nkind = "home"\n' "$two"
+    } >"$work/etc/agent.toml"
+    local -x ORBIT_END=$work/returned
+    MRCUDA_NAME=guest submit guest --nodelist=n1 "$work/steps.sh" >/dev/null
+    check "a job is at the server" within 60 count_is "$one" 1
+    env -u XDG_RUNTIME_DIR "$bin/mrcuda" agent --all --config "$work/etc/agent.toml" >"$work/log/agent.out" 2>&1 &
+    servers+=($!)
+    check "it goes to the server on n4" within 60 count_is "$two" 1
+    scontrol update NodeName=n4 State=DRAIN Reason=maintenance
+    check "it leaves that server when n4 is drained" within 60 count_is "$one" 1
+    check "which is the reason" grep -q "Slurm drains n4, the node of $two" "$work/log/agent.out"
+    scontrol update NodeName=n4 State=RESUME
+    check "it returns when n4 is back" within 60 count_is "$two" 1
+    touch "$work/returned"
+    check "it ends" within 120 is_over
+    kill "${servers[-1]}"
+    check "guest prints what it prints natively" is_native "$work/guest.out"
 }
 
 # A job has a directory of its own for sockets, and leaves nothing.

@@ -60,6 +60,11 @@ fn a_job_carries_its_home_and_policies() {
 }
 
 #[test]
+fn a_drained_node_is_left_by_the_agent() {
+    part("nodes");
+}
+
+#[test]
 fn a_killed_job_leaves_nothing() {
     part("directories");
 }

@@ -58,6 +58,7 @@ mod tests {
             takes_jobs: true,
             others,
             sees_programs,
+            draining_node: None,
         };
         world.gpus.push(local(None, 0, false));
         let why = |world: &super::World| propose(world, 10).pop().map(|proposal| proposal.why);

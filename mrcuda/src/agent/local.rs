@@ -89,7 +89,15 @@ fn described(n: u32, known: Known) -> (Vec<Local>, Option<String>) {
         if !sees_programs || usage.free_bytes.is_none() {
             missing.get_or_insert_with(|| format!("NVML does not say it of {place}"));
         }
-        let gpu = Gpu { place, server: LOCAL.into(), free_bytes: usage.free_bytes, takes_jobs, others: 0, sees_programs };
+        let gpu = Gpu {
+            place,
+            server: LOCAL.into(),
+            free_bytes: usage.free_bytes,
+            takes_jobs,
+            others: 0,
+            sees_programs,
+            draining_node: None,
+        };
         (gpu, usage.processes.unwrap_or_default().into_iter().map(job_of).collect())
     };
     let gpus = (0..).zip(usage).map(gpu).collect();

@@ -3,6 +3,7 @@
 use super::carry::ID;
 use super::local::LocalGpus;
 use super::metrics::Metrics;
+use super::slurm::Slurm;
 use super::tell::Tell;
 use crate::ask::ANSWER_TIMEOUT;
 use crate::failure::Failure;
@@ -26,6 +27,8 @@ pub(super) enum NameError {
     Twice(String),
     #[error("`drain`: `{0}` is none of the servers")]
     Drain(String),
+    #[error("`slurm_nodes`: `{0}` is none of the servers")]
+    Node(String),
     #[error("job `{name}`: home `{home}` is no GPU of these servers or of `local_gpus`")]
     Home { name: String, home: String },
 }
@@ -43,13 +46,16 @@ pub(super) fn with_known_names(mut settings: Settings) -> Result<Settings, NameE
         }
         known.push(at.server());
     }
+    let known_name = |server: &str| server.parse::<Endpoint>().map(|at| at.server()).ok().filter(|at| known.contains(at));
     for policy in &mut settings.policies {
         let Policy::Drain { servers, .. } = policy else { continue };
         for server in servers {
-            let at = server.parse::<Endpoint>().map(|at| at.server()).ok().filter(|at| known.contains(at));
-            *server = at.ok_or_else(|| NameError::Drain(server.clone()))?;
+            *server = known_name(server).ok_or_else(|| NameError::Drain(server.clone()))?;
         }
     }
+    let nodes = std::mem::take(&mut settings.slurm_nodes).into_iter();
+    settings.slurm_nodes =
+        nodes.map(|(server, node)| Ok((known_name(&server).ok_or(NameError::Node(server))?, node))).collect::<Result<_, _>>()?;
     for JobRule { name, home, .. } in &settings.jobs {
         let Some(home) = home else { continue };
         let is_local = (0..settings.local_gpus).any(|gpu| same(home) == format!("{LOCAL}:{gpu}"));
@@ -74,6 +80,7 @@ pub(super) struct Look {
     /// The jobs whose moves are under way, and the places where they are to arrive.
     pending: HashMap<u32, Option<String>>,
     local: LocalGpus,
+    slurm: Slurm,
     metrics: Metrics,
 }
 
@@ -98,7 +105,16 @@ fn same(place: &str) -> String {
 impl Look {
     pub(super) fn new(all: bool, metrics: Metrics) -> Look {
         let (since, devices, pending) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Look { all, servers: HashMap::new(), since, devices, pending, local: LocalGpus::default(), metrics }
+        Look {
+            all,
+            servers: HashMap::new(),
+            since,
+            devices,
+            pending,
+            local: LocalGpus::default(),
+            slurm: Slurm::default(),
+            metrics,
+        }
     }
 
     /// Notes that a move begins.
@@ -118,6 +134,7 @@ impl Look {
             let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || ask(at).map_err(|why| why.to_string()))).collect();
             let listed = jobs::all(self.all);
             let local = self.local.look(settings.local_gpus, tell);
+            self.slurm.look(settings, tell);
             let panicked = || Err("it could not be asked".to_owned());
             (asking.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>(), listed, local)
         });
@@ -126,6 +143,10 @@ impl Look {
         let mut is_incomplete = false;
         for (at, state) in servers.iter().zip(states) {
             served.extend(self.take(at, state, &mut is_incomplete, tell));
+        }
+        for (at, server) in servers.iter().map(|at| (at, at.server())) {
+            let node = self.slurm.drained(at, settings.slurm_nodes.get(&server));
+            served.iter_mut().filter(|it| it.gpu.server == server).for_each(|it| it.gpu.draining_node = node.clone());
         }
         served.extend(local.into_iter().map(|(gpu, pids)| Served { gpu, pids }));
         let mut world = World { gpus: served.iter().map(|it| it.gpu.clone()).collect(), jobs: Vec::new(), is_incomplete };
@@ -244,6 +265,7 @@ fn gpus_of(at: &Endpoint, state: &ServerState) -> Vec<Served> {
             takes_jobs,
             others: 0,
             sees_programs: false,
+            draining_node: None,
         },
         pids: it.jobs.iter().map(|job| job.pid).collect(),
     };
@@ -283,6 +305,7 @@ mod tests {
         for (text, why) in [
             (drain.replace("['a:1']", "['a:2']"), "`a:2` is none of the servers"),
             (drain.replace("unix:/b", "a:1"), "`a:1` is named twice"),
+            (format!("slurm_nodes = {{ 'a:2' = 'n2' }}\n{drain}"), "`slurm_nodes`: `a:2` is none of the servers"),
             (drain.replace("unix:/b", "b:1/0"), "without a GPU"),
             (drain.replace("unix:/b", "b"), "server `b`: a server is"),
             (home("local:1"), "home `local:1` is no GPU"),

@@ -1,5 +1,5 @@
 //! What an agent prints: a line for each decision, each outcome, each server that begins or ceases to answer, and when it is not known who
-//! uses the GPUs of this machine.
+//! uses the GPUs of this machine, or which nodes Slurm drains.
 
 use super::carry::{Outcome, target, word};
 use crate::table::{duration, one_line, write};
@@ -66,6 +66,13 @@ enum Event<'a> {
     },
     /// It becomes known who uses the GPUs of this machine, mrcuda or not, or ceases to be.
     LocalGpus {
+        /// Whether it is known.
+        ok: bool,
+        /// Why it is not.
+        reason: Option<&'a str>,
+    },
+    /// It becomes known which nodes Slurm drains, or ceases to be.
+    Slurm {
         /// Whether it is known.
         ok: bool,
         /// Why it is not.
@@ -154,6 +161,13 @@ impl Tell {
             Some(why) => {
                 format!("unknown which programs use this machine's GPUs and how much memory is free there: {why}")
             }
+        });
+    }
+    /// It becomes known which nodes Slurm drains, or ceases to be.
+    pub(super) fn slurm(&self, reason: Option<&str>) {
+        self.line(Event::Slurm { ok: reason.is_none(), reason }, || match reason {
+            None => "Slurm says which nodes it drains".to_owned(),
+            Some(why) => format!("unknown which nodes Slurm drains now: {why}"),
         });
     }
 }
