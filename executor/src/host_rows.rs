@@ -142,11 +142,41 @@ pub unsafe fn touch(address: u64, bytes: usize, write: bool) {
         // of the language the compiler would leave it out.
         unsafe {
             if write {
-                std::arch::asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack));
+                write_what_is_there(byte);
             } else {
                 byte.read_volatile();
             }
         }
+    }
+}
+
+/// Writes a byte that is there already, atomically.
+///
+/// # Safety
+/// The byte may be written to.
+#[cfg(target_arch = "x86_64")]
+unsafe fn write_what_is_there(byte: *mut u8) {
+    // SAFETY: as the caller says.
+    unsafe { std::arch::asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack)) };
+}
+
+/// As above.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "aarch64")]
+unsafe fn write_what_is_there(byte: *mut u8) {
+    // SAFETY: as the caller says.
+    unsafe {
+        std::arch::asm!(
+            "2: ldxrb {now:w}, [{byte}]",
+            "stxrb {failed:w}, {now:w}, [{byte}]",
+            "cbnz {failed:w}, 2b",
+            byte = in(reg) byte,
+            now = out(reg) _,
+            failed = out(reg) _,
+            options(nostack)
+        );
     }
 }
 

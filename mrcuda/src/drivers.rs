@@ -11,8 +11,14 @@ use std::process::Command;
 const MARKER: &str = "mrcuda_shim_version";
 
 /// Locations of drivers that are in neither the search path nor the linker's cache.
-const KNOWN: [&str; 5] =
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"];
+const KNOWN: [&str; 6] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+];
 
 /// Why a driver that the user names cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -83,12 +89,15 @@ fn linker_cache() -> String {
         .unwrap_or_default()
 }
 
-/// 64-bit x86 drivers in the listing of the cache.
+/// How the linker's cache names this machine's processor.
+const PROCESSOR: &str = if cfg!(target_arch = "aarch64") { "AArch64" } else { "x86-64" };
+
+/// Drivers for this machine's processor in the listing of the cache.
 fn from_cache(listing: &str) -> Vec<PathBuf> {
     listing
         .lines()
         .filter_map(|line| line.trim().split_once(" => "))
-        .filter(|(name, _)| name.starts_with("libcuda.so.1 ") && name.contains("x86-64"))
+        .filter(|(name, _)| name.starts_with("libcuda.so.1 ") && name.contains(PROCESSOR))
         .map(|(_, path)| PathBuf::from(path))
         .collect()
 }
@@ -107,13 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_gives_64_bit_drivers_only() {
-        let listing = "1000 libs found in cache `/etc/ld.so.cache'\n\
-            \tlibcudart.so.13 (libc6,x86-64) => /usr/lib/libcudart.so.13\n\
-            \tlibcuda.so.1 (libc6) => /usr/lib/i386-linux-gnu/libcuda.so.1\n\
-            \tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1\n\
-            \tlibcuda.so (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so\n";
-        assert_eq!(from_cache(listing), [PathBuf::from("/usr/lib/x86_64-linux-gnu/libcuda.so.1")]);
+    fn the_cache_gives_drivers_for_this_processor_only() {
+        let line = |name: &str, kind: &str, path: &str| format!("\t{name} ({kind}) => {path}\n");
+        let (own, both) = ("/usr/lib/own/libcuda.so.1", format!("libc6,{PROCESSOR}"));
+        let other = if PROCESSOR == "x86-64" { "libc6,AArch64" } else { "libc6,x86-64" };
+        let listing = [
+            "1000 libs found in cache `/etc/ld.so.cache'\n".to_owned(),
+            line("libcudart.so.13", &both, "/usr/lib/libcudart.so.13"),
+            line("libcuda.so.1", "libc6", "/usr/lib/i386-linux-gnu/libcuda.so.1"),
+            line("libcuda.so.1", other, "/usr/lib/other/libcuda.so.1"),
+            line("libcuda.so.1", &both, own),
+            line("libcuda.so", &both, "/usr/lib/own/libcuda.so"),
+        ];
+        assert_eq!(from_cache(&listing.concat()), [PathBuf::from(own)]);
         assert!(from_cache("").is_empty());
     }
 

@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::from_micros(100);
 /// After how long a client gets the error that its worker could not connect: the maximum duration of connecting and greeting.
 const UNIFORM: Duration = Duration::from_millis(5500);
 /// Maximum length of a reason that a job gives its server, in characters.
-const LONGEST_REASON: usize = 1000;
+pub(crate) const LONGEST_REASON: usize = 1000;
 /// Poll interval while waiting for the GPU.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 

@@ -38,8 +38,10 @@ pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
 pub(crate) const PROTOCOL: u32 = 25;
-/// Maximum length of the body of an opening and of the text of a refusal.
+/// Maximum length of the body of an opening.
 const BODY: usize = 64 << 10;
+/// Maximum length of the body of an answer: what became of a request to move has a place and a reason for each GPU.
+pub(crate) const ANSWER: usize = 256 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
 /// Bytes of all that a client says at once: preamble, choice, route.
@@ -196,7 +198,9 @@ pub(crate) fn invite(conn: &Conn, invitation: &Invitation) -> io::Result<()> {
 }
 
 fn say(conn: &Conn, status: u8, body: &[u8]) -> io::Result<()> {
-    let body = &body[..body.len().min(BODY)];
+    if body.len() > ANSWER {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an answer is too long"));
+    }
     let mut out = vec![status];
     out.extend((body.len() as u32).to_le_bytes());
     out.extend(body);
@@ -213,7 +217,7 @@ pub(crate) fn read_answer(conn: &Conn, deadline: Instant) -> Result<Vec<u8>, Gre
 /// Reads the rest of an answer.
 fn read_rest(head: [u8; 5], conn: &Conn, deadline: Instant) -> Result<Vec<u8>, GreetError> {
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-    if len > BODY || head[0] > INVITED {
+    if len > ANSWER || head[0] > INVITED {
         return Err(GreetError::Garbage);
     }
     let mut body = vec![0; len];

@@ -26,7 +26,9 @@ fn receive(conn: &Conn, until: Instant) -> Result<DrainState, GreetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attendant::LONGEST_REASON;
     use crate::conn::pair;
+    use crate::move_request::LONGEST_PLACES;
     use crate::server_drain::NotLeft;
     use std::time::Duration;
 
@@ -54,5 +56,24 @@ mod tests {
         for bad in [&many[..], &whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[]] {
             assert!(matches!(received(bad), Err(GreetError::Garbage)), "{bad:?}");
         }
+    }
+    #[test]
+    fn the_longest_state_fits_into_an_answer() {
+        let reason = "\u{10ffff}".repeat(LONGEST_REASON);
+        let job = NotLeft { worker: u32::MAX, gpu: Some(u32::MAX), pid: u32::MAX, reason: Some(reason) };
+        let state = DrainState {
+            closed: true,
+            ending: true,
+            to: Some("x".repeat(LONGEST_PLACES)),
+            left_ms: u64::MAX,
+            workers: u32::MAX,
+            jobs: vec![job; NAMED],
+        };
+        let (here, there) = pair();
+        let sent = state.clone();
+        // More than a socket takes before somebody reads it.
+        let sender = std::thread::spawn(move || greet::answer(&there, Ok(&sent.encoded())).unwrap());
+        assert_eq!(receive(&here, Instant::now() + Duration::from_secs(60)).unwrap(), state);
+        sender.join().unwrap();
     }
 }

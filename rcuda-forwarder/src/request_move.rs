@@ -33,8 +33,9 @@ fn receive(conn: &Conn, until: Instant, silence: Duration) -> Result<MoveAnswer,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attendant::LONGEST_REASON;
     use crate::conn::pair;
-    use crate::move_request::{MoveOutcome, MovedGpu};
+    use crate::move_request::{LONGEST_PLACES, MoveOutcome, MovedGpu};
 
     fn answer() -> MoveAnswer {
         let gpu = MovedGpu {
@@ -57,6 +58,16 @@ mod tests {
         let (here, there) = pair();
         said(&there);
         receive(&here, Instant::now() + Duration::from_secs(60), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn the_longest_answer_fits() {
+        let reason = Some("\u{10ffff}".repeat(LONGEST_REASON));
+        let (outcome, to) = (MoveOutcome::Refused, "x".repeat(LONGEST_PLACES));
+        let gpu = MovedGpu { worker: u32::MAX, gpu: Some(u32::MAX), to, outcome, reason: reason.clone() };
+        let answer = MoveAnswer { outcome, reason, gpus: vec![gpu; GPUS], took_ms: u64::MAX };
+        let length = encoded(&answer).len();
+        assert!((greet::ANSWER / 2..=greet::ANSWER).contains(&length), "{length}");
     }
 
     #[test]

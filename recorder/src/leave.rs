@@ -161,27 +161,44 @@ fn follow_all() {
 /// more threads of the job.
 const REPORTS: usize = 4;
 
+/// The connections over which reasons are on their way, each as often as there are some.
+#[derive(Debug)]
+struct UnderWay<T>(Vec<Weak<T>>);
+
+impl<T> UnderWay<T> {
+    /// Counts a reason, if one more may be on its way over this connection.
+    fn begins(&mut self, link: &Weak<T>) -> bool {
+        let has_room = self.0.iter().filter(|other| other.ptr_eq(link)).count() < REPORTS;
+        if has_room {
+            self.0.push(link.clone());
+        }
+        has_room
+    }
+
+    fn ends(&mut self, link: &Weak<T>) {
+        if let Some(done) = self.0.iter().position(|other| other.ptr_eq(link)) {
+            self.0.swap_remove(done);
+        }
+    }
+}
+
 /// Tells a server why the job stays, on a thread of its own: a server that does not answer must not delay what others have asked.
 fn report_stay(asked: &Asked, why: String) {
-    static UNDER_WAY: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
+    static UNDER_WAY: Mutex<UnderWay<Link>> = Mutex::new(UnderWay(Vec::new()));
     // A server that has ended meanwhile needs no reason.
     let Some(link) = asked.link.upgrade() else { return };
-    let mut under_way = lock(&UNDER_WAY);
-    if under_way.iter().filter(|other| other.ptr_eq(&asked.link)).count() >= REPORTS {
+    if !lock(&UNDER_WAY).begins(&asked.link) {
         return;
     }
     let stay = Control::Stay { request: asked.request, why };
     let here = asked.link.clone();
     let report = move || {
         drop(link.control(&stay));
-        let mut under_way = lock(&UNDER_WAY);
-        if let Some(done) = under_way.iter().position(|other| other.ptr_eq(&here)) {
-            under_way.swap_remove(done);
-        }
+        lock(&UNDER_WAY).ends(&here);
     };
-    match spawn("mrcuda-stay", report) {
-        Ok(_) => under_way.push(asked.link.clone()),
-        Err(error) => tracing::warn!(target: "job", "cannot tell the server of {} why this job stays: {error}", asked.at),
+    if let Err(error) = spawn("mrcuda-stay", report) {
+        lock(&UNDER_WAY).ends(&asked.link);
+        tracing::warn!(target: "job", "cannot tell the server of {} why this job stays: {error}", asked.at);
     }
 }
 
@@ -341,9 +358,24 @@ fn allowed(at: &PlaceSpec, to: &PlaceSpec) -> Result<(), StayError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn may(at: &str, to: &str) -> bool {
         allowed(&at.parse().unwrap(), &to.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn few_reasons_are_on_their_way_over_one_connection() {
+        let (one, other) = (Arc::new(()), Arc::new(()));
+        let (one, other) = (Arc::downgrade(&one), Arc::downgrade(&other));
+        let mut under_way = UnderWay(Vec::new());
+        assert_eq!((0..REPORTS + 2).filter(|_| under_way.begins(&one)).count(), REPORTS);
+        assert!(under_way.begins(&other), "another server waits for nobody");
+        under_way.ends(&one);
+        assert!(under_way.begins(&one) && !under_way.begins(&one));
+        (0..REPORTS).for_each(|_| under_way.ends(&one));
+        under_way.ends(&other);
+        assert!(under_way.0.is_empty());
     }
 
     #[test]

@@ -182,7 +182,9 @@ impl Surroundings {
     fn log_without_landlock(&self, scene: &Scene, options: &[&str]) -> String {
         let fails = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
         let rules = [(libc::SYS_landlock_create_ruleset, Vec::new())].into();
-        let filter = SeccompFilter::new(rules, SeccompAction::Allow, fails, TargetArch::x86_64).unwrap();
+        let filter =
+            SeccompFilter::new(rules, SeccompAction::Allow, fails, TargetArch::try_from(std::env::consts::ARCH).unwrap())
+                .unwrap();
         let filter: BpfProgram = filter.try_into().unwrap();
         let mut command = scene.mrcuda();
         // SAFETY: between fork and exec two system calls are made.

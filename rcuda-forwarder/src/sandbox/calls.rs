@@ -25,16 +25,11 @@ const REFUSED: &[libc::c_long] = &[
     // Other programs.
     libc::SYS_execve,
     libc::SYS_execveat,
-    libc::SYS_fork,
-    libc::SYS_vfork,
     // What Landlock does not see: owners, permissions and times of files, which the user may change without opening them.
-    libc::SYS_chmod,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
-    libc::SYS_chown,
+    FCHMODAT2,
     libc::SYS_fchown,
-    libc::SYS_lchown,
     libc::SYS_fchownat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -44,9 +39,6 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
     REMOVEXATTRAT,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
     libc::SYS_utimensat,
     FILE_SETATTR,
     // And in its first versions this.
@@ -112,11 +104,33 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_clock_settime,
     libc::SYS_adjtimex,
     libc::SYS_clock_adjtime,
+];
+
+/// Those that only x86-64 has: earlier forms of the ones above, and its ports.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_OF_X86: &[libc::c_long] = &[
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
     libc::SYS_iopl,
     libc::SYS_ioperm,
 ];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_OF_X86: &[libc::c_long] = &[];
 
-/// From `asm/unistd_64.h`: newer calls, which the `libc` crate does not have.
+/// The calls that open a file, with the number of the argument that has the flags.
+#[cfg(target_arch = "x86_64")]
+const OPENING: &[(libc::c_long, u8)] = &[(libc::SYS_open, 1), (libc::SYS_openat, 2)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENING: &[(libc::c_long, u8)] = &[(libc::SYS_openat, 2)];
+
+/// From `asm-generic/unistd.h`, the same for all processors: newer calls, which the `libc` crate does not have for all of them.
+const FCHMODAT2: libc::c_long = 452;
 const SETXATTRAT: libc::c_long = 463;
 const REMOVEXATTRAT: libc::c_long = 466;
 const OPEN_TREE_ATTR: libc::c_long = 467;
@@ -178,7 +192,7 @@ pub(super) fn restrict(unix_sockets: bool) -> Result<(), SandboxError> {
 /// A filter by which these calls fail with an error.
 fn program(rules: Rules, error: i32) -> Result<BpfProgram, SandboxError> {
     let fails = SeccompAction::Errno(error.unsigned_abs());
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, fails, TargetArch::x86_64)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, fails, TargetArch::try_from(std::env::consts::ARCH)?)?;
     let rest: BpfProgram = filter.try_into()?;
     let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     let no_such_call = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
@@ -192,7 +206,7 @@ fn refused(own: u64, unix_sockets: bool) -> Result<Rules, SandboxError> {
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let is = |argument, operation, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operation, value);
     let all = |conditions: Vec<SeccompCondition>| SeccompRule::new(conditions);
-    let mut rules: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: Rules = REFUSED.iter().chain(REFUSED_OF_X86).map(|call| (*call, Vec::new())).collect();
     let not_own = || -> Result<_, SandboxError> { Ok(vec![all(vec![is(0, Ne, own)?])?]) };
     for call in ONLY_OWN {
         rules.insert(*call, not_own()?);
@@ -203,8 +217,8 @@ fn refused(own: u64, unix_sockets: bool) -> Result<Rules, SandboxError> {
     rules.insert(libc::SYS_ioctl, any_of(&[FIOSETOWN, SIOCSPGRP, libc::TIOCSTI, libc::TIOCLINUX])?);
     // In its first versions Landlock takes this for reading.
     let cut = (libc::O_ACCMODE | libc::O_TRUNC) as u64;
-    for (call, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
-        rules.insert(call, vec![all(vec![is(flags, MaskedEq(cut), libc::O_TRUNC as u64)?])?]);
+    for (call, flags) in OPENING {
+        rules.insert(*call, vec![all(vec![is(*flags, MaskedEq(cut), libc::O_TRUNC as u64)?])?]);
     }
     // Limits and pages of other processes. Zero is this one.
     let others = || -> Result<_, SandboxError> { Ok(vec![all(vec![is(0, Ne, 0)?, is(0, Ne, own)?])?]) };

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use cuda_api::sys::*;
+use std::ffi::c_char;
 
 const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
@@ -213,7 +214,7 @@ fn the_newest_fitting_symbol_is_found() {
         let name = std::ffi::CString::new(name).expect("name");
         let (mut function, mut status) = (std::ptr::null_mut::<u8>(), 9u32);
         let code = call!(cuGetProcAddress_v2(name.as_ptr(), &mut function, version, flags, &mut status):
-            fn(*const i8, *mut *mut u8, i32, u64, *mut u32));
+            fn(*const c_char, *mut *mut u8, i32, u64, *mut u32));
         (code, function, status)
     };
     let symbol = |name: &[u8]| {
@@ -244,7 +245,7 @@ fn a_thread_is_not_cancelled_inside_a_call() {
         let mut module = std::ptr::null_mut();
         // SAFETY: the thread is the calling one, which goes on: its cancellation takes effect at a cancellation point only.
         assert_eq!(unsafe { pthread_cancel(libc::pthread_self()) }, 0);
-        let code = call!(cuModuleLoad(&mut module, c"/no such file".as_ptr()): fn(*mut CUmodule, *const i8));
+        let code = call!(cuModuleLoad(&mut module, c"/no such file".as_ptr()): fn(*mut CUmodule, *const c_char));
         let mut before = -1;
         // SAFETY: `before` is writable.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use cuda_api::sys::*;
+use std::ffi::c_char;
 
 const INVALID_VALUE: u32 = 1;
 const NO_BINARY: u32 = 209;
@@ -126,7 +127,7 @@ fn launches_are_checked_at_the_call() {
     assert_eq!(launch(0x4000 as CUfunction, 1, 1, LEGACY, &[]), INVALID_HANDLE);
     let mut found = std::ptr::null_mut();
     let name = c"nothing".as_ptr();
-    assert_eq!(call!(cuModuleGetFunction(&mut found, module, name): fn(*mut CUfunction, CUmodule, *const i8)), NOT_FOUND);
+    assert_eq!(call!(cuModuleGetFunction(&mut found, module, name): fn(*mut CUfunction, CUmodule, *const c_char)), NOT_FOUND);
     let (mut offset, mut size) = (0, 0);
     let info = |i: usize, o: &mut usize, s: &mut usize| call!(cuFuncGetParamInfo(add, i, o, s): fn(CUfunction, usize, *mut usize, *mut usize));
     assert_eq!((info(3, &mut offset, &mut size), offset, size), (SUCCESS, 24, 8));
@@ -252,11 +253,11 @@ fn a_kernel_of_a_library_is_accepted_for_a_function() {
     let mut library = std::ptr::null_mut();
     let null = std::ptr::null::<u8>();
     let code = call!(cuLibraryLoadData(&mut library, text.as_ptr(), null, null, 0, null, null, 0):
-        fn(*mut CUlibrary, *const i8, *const u8, *const u8, u32, *const u8, *const u8, u32));
+        fn(*mut CUlibrary, *const c_char, *const u8, *const u8, u32, *const u8, *const u8, u32));
     assert_eq!(code, SUCCESS);
     let mut kernel = std::ptr::null_mut();
     assert_eq!(
-        call!(cuLibraryGetKernel(&mut kernel, library, c"store".as_ptr()): fn(*mut CUkernel, CUlibrary, *const i8)),
+        call!(cuLibraryGetKernel(&mut kernel, library, c"store".as_ptr()): fn(*mut CUkernel, CUlibrary, *const c_char)),
         SUCCESS
     );
     let at = alloc(8);

@@ -1,7 +1,7 @@
 //! Loads the built driver by path, as the executor does, and calls it through its exported symbols.
 
 use cuda_api::sys::*;
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -123,7 +123,7 @@ pub fn function(module: CUmodule, name: &str) -> CUfunction {
     let name = CString::new(name).expect("name");
     let mut function = std::ptr::null_mut();
     assert_eq!(
-        call!(cuModuleGetFunction(&mut function, module, name.as_ptr()): fn(*mut CUfunction, CUmodule, *const i8)),
+        call!(cuModuleGetFunction(&mut function, module, name.as_ptr()): fn(*mut CUfunction, CUmodule, *const c_char)),
         SUCCESS
     );
     function
@@ -132,7 +132,7 @@ pub fn function(module: CUmodule, name: &str) -> CUfunction {
 pub fn variable(module: CUmodule, name: &str) -> (u64, usize) {
     let name = CString::new(name).expect("name");
     let (mut address, mut size) = (0, 0);
-    let code = call!(cuModuleGetGlobal_v2(&mut address, &mut size, module, name.as_ptr()): fn(*mut u64, *mut usize, CUmodule, *const i8));
+    let code = call!(cuModuleGetGlobal_v2(&mut address, &mut size, module, name.as_ptr()): fn(*mut u64, *mut usize, CUmodule, *const c_char));
     assert_eq!(code, SUCCESS);
     (address, size)
 }
