@@ -90,6 +90,8 @@ fn a_block_made_again_is_another_one() {
 
 #[test]
 fn memory_is_zero_and_zero_again() {
+    // Between the two steps of another test's `unmap` its old bytes would be here.
+    let _changing = lock(&CHANGING);
     let blocks = BTreeMap::new();
     for _ in 0..3 {
         let (at, filed) = map(&blocks, 3 * PAGE).unwrap();
@@ -145,6 +147,7 @@ fn what_is_in_the_way_is_stepped_over() {
         )
     };
     assert_eq!(p as u64, at);
+    let _changing = lock(&CHANGING);
     let blocks = BTreeMap::from([(ARENA, block(1 << 40))]);
     let (got, _) = map(&blocks, 2 * PAGE).unwrap();
     assert!(got > at);
@@ -156,6 +159,7 @@ fn blocks_that_are_used_exclusively_have_slots() {
     use cuda_api::address_map::{SLOT, slot};
     let bytes = (60 << 20) + 5;
     assert_eq!((slot(bytes), slot(2 << 20), slot(63 << 20), slot(u64::MAX)), (Some(SLOT), Some(SLOT), Some(2 * SLOT), None));
+    let _changing = lock(&CHANGING);
     let exclusive = |bytes| Block { exclusive: true, kind: Kind::Managed, ..block(bytes) };
     let mut blocks = BTreeMap::from([(ARENA + (2 << 40), block(5000))]);
     let mut last = 0;

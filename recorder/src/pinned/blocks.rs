@@ -342,7 +342,7 @@ fn map_in(blocks: &BTreeMap<u64, Block>, len: u64, (room, align): (u64, u64)) ->
     Err(code::ERROR_OUT_OF_MEMORY)
 }
 
-/// Releases a mapping of [`map`].
+/// Releases a mapping of [`map`]. The caller holds [`CHANGING`]: a new mapping in between would find the old bytes, and lose its own.
 pub(crate) fn unmap(at: u64, len: u64) {
     // SAFETY: mapped by `map` with this length; no block of the table contains it any more.
     unsafe { libc::munmap(at as *mut c_void, len as usize) };
