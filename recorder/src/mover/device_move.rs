@@ -426,12 +426,13 @@ impl<'a> DeviceMove<'a> {
             let differs = same.or_else(|why| if matches!(why, MoveError::LayoutDiffers(_)) { Err(why) } else { Ok(()) });
             self.blame(differs)?;
         }
+        // It is asked: the data connections of a process that has ended may break before the loss of its place is noticed.
         if let Err(why) = &round
             && self.parks()
+            && spoils(why)
             && self.task.check().is_ok()
-            && self.target.as_ref().is_some_and(|target| !target.is_lost())
         {
-            self.spoiled |= spoils(why);
+            self.spoiled |= self.target.as_ref().is_some_and(Place::answers);
         }
         let round = round?;
         let copied = round.bytes_sent + round.bytes_fetched;
