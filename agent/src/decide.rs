@@ -28,7 +28,7 @@ const RESUME: &str = "resume";
 pub fn decide(world: &World, settings: &Settings, pace: &mut Pace, now: Duration) -> Vec<Decision> {
     let mut after = world.clone();
     for policy in &settings.policies {
-        after.gpus.iter_mut().filter(|gpu| policy.why_drained(gpu).is_some()).for_each(|gpu| gpu.takes_jobs = false);
+        after.gpus.iter_mut().filter(|gpu| policy.why_left(gpu).is_some()).for_each(|gpu| gpu.takes_jobs = false);
     }
     for job in &mut after.jobs {
         job.avoid = (0..world.gpus.len()).filter(|gpu| pace.avoids(job.pid, &world.gpus[*gpu].place, settings, now)).collect();

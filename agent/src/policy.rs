@@ -52,12 +52,17 @@ impl Policy {
         }
     }
 
-    /// Why jobs must leave a GPU by this policy, if they must.
-    pub(crate) fn why_drained(&self, gpu: &Gpu) -> Option<String> {
+    /// Why jobs must leave a server by this policy, if they must. `draining_node` as in [`Gpu::draining_node`].
+    pub fn why_drained(&self, server: &String, draining_node: Option<&String>) -> Option<String> {
         let Policy::Drain { servers, slurm, .. } = self else { return None };
-        let node = gpu.draining_node.as_ref().filter(|_| *slurm);
-        let by_slurm = || node.map(|node| format!("Slurm drains {node}, the node of {}", gpu.server));
-        if servers.contains(&gpu.server) { Some(format!("{} is to be empty", gpu.server)) } else { by_slurm() }
+        let node = draining_node.filter(|_| *slurm);
+        let by_slurm = || node.map(|node| format!("Slurm drains {node}, the node of {server}"));
+        if servers.contains(server) { Some(format!("{server} is to be empty")) } else { by_slurm() }
+    }
+
+    /// The same for a GPU.
+    pub(crate) fn why_left(&self, gpu: &Gpu) -> Option<String> {
+        self.why_drained(&gpu.server, gpu.draining_node.as_ref())
     }
 
     /// Whether the moves that it proposes are made at once: somebody waits for them.
@@ -69,7 +74,7 @@ impl Policy {
     /// bytes that a GPU must have left.
     pub(crate) fn propose(&self, world: &World, reserve: u64) -> Vec<Proposal> {
         match self {
-            Policy::Drain { park, .. } => drain::propose(world, |gpu| self.why_drained(gpu), *park, reserve),
+            Policy::Drain { park, .. } => drain::propose(world, |gpu| self.why_left(gpu), *park, reserve),
             Policy::Yield { park } => yields::propose(world, *park, reserve),
             Policy::Home => home::propose(world, reserve),
             Policy::Consolidate => consolidate::propose(world, reserve),

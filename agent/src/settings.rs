@@ -34,6 +34,9 @@ pub struct Settings {
     pub deadline: Duration,
     /// Memory in MiB that a GPU must have left when a job has arrived.
     pub reserve_mib: u64,
+    /// How often Slurm is asked which nodes it drains.
+    #[serde(deserialize_with = "time")]
+    pub slurm_every: Duration,
     /// The names that Slurm has for the machines of servers; a server that is not among them is on the node with its host's name or address.
     pub slurm_nodes: BTreeMap<String, String>,
     /// What is known of jobs; the first rule that matches a job holds.
@@ -99,6 +102,7 @@ impl Default for Settings {
             max_downtime: Duration::ZERO,
             deadline: Duration::from_secs(120),
             reserve_mib: 1024,
+            slurm_every: Duration::from_secs(30),
             slurm_nodes: BTreeMap::new(),
             jobs: Vec::new(),
             policies: Vec::new(),

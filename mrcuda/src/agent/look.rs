@@ -134,7 +134,7 @@ impl Look {
             let asking: Vec<_> = servers.iter().map(|at| threads.spawn(move || ask(at).map_err(|why| why.to_string()))).collect();
             let listed = jobs::all(self.all);
             let local = self.local.look(settings.local_gpus, tell);
-            self.slurm.look(settings, tell);
+            self.slurm.look(&servers, settings, tell);
             let panicked = || Err("it could not be asked".to_owned());
             (asking.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>(), listed, local)
         });
@@ -142,11 +142,16 @@ impl Look {
         let mut served: Vec<Served> = Vec::new();
         let mut is_incomplete = false;
         for (at, state) in servers.iter().zip(states) {
-            served.extend(self.take(at, state, &mut is_incomplete, tell));
-        }
-        for (at, server) in servers.iter().map(|at| (at, at.server())) {
-            let node = self.slurm.drained(at, settings.slurm_nodes.get(&server));
-            served.iter_mut().filter(|it| it.gpu.server == server).for_each(|it| it.gpu.draining_node = node.clone());
+            let (name, answers) = (at.server(), state.is_ok());
+            let node = self.slurm.drained(at, settings.slurm_nodes.get(&name));
+            // There may be room at a server that does not answer, unless no job may go there.
+            is_incomplete |=
+                !answers && settings.policies.iter().all(|policy| policy.why_drained(&name, node.as_ref()).is_none());
+            for mut of_server in self.take(at, state, tell) {
+                of_server.gpu.draining_node = node.clone();
+                of_server.gpu.takes_jobs &= !self.slurm.is_unknown();
+                served.push(of_server);
+            }
         }
         served.extend(local.into_iter().map(|(gpu, pids)| Served { gpu, pids }));
         let mut world = World { gpus: served.iter().map(|it| it.gpu.clone()).collect(), jobs: Vec::new(), is_incomplete };
@@ -170,7 +175,7 @@ impl Look {
     }
 
     /// Takes a server's answer. One that does not answer keeps the GPUs that it had, but takes no jobs.
-    fn take(&mut self, at: &Endpoint, state: Result<ServerState, String>, is_incomplete: &mut bool, tell: &Tell) -> Vec<Served> {
+    fn take(&mut self, at: &Endpoint, state: Result<ServerState, String>, tell: &Tell) -> Vec<Served> {
         let name = at.server();
         let before = self.servers.remove(&name);
         let answered = before.as_ref().is_none_or(|(_, answered)| *answered);
@@ -180,7 +185,6 @@ impl Look {
         let served = match &state {
             Ok(state) => gpus_of(at, state),
             Err(_) => {
-                *is_incomplete = true;
                 let mut served = before.map(|(served, _)| served).unwrap_or_default();
                 served.iter_mut().for_each(|it| it.gpu.takes_jobs = false);
                 served

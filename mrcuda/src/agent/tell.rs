@@ -75,7 +75,7 @@ enum Event<'a> {
     Slurm {
         /// Whether it is known.
         ok: bool,
-        /// Why it is not.
+        /// Why it is not, or what is not known of some servers.
         reason: Option<&'a str>,
     },
     /// A server begins or ceases to answer.
@@ -164,9 +164,10 @@ impl Tell {
         });
     }
     /// It becomes known which nodes Slurm drains, or ceases to be.
-    pub(super) fn slurm(&self, reason: Option<&str>) {
-        self.line(Event::Slurm { ok: reason.is_none(), reason }, || match reason {
+    pub(super) fn slurm(&self, ok: bool, reason: Option<&str>) {
+        self.line(Event::Slurm { ok, reason }, || match reason {
             None => "Slurm says which nodes it drains".to_owned(),
+            Some(what) if ok => format!("Slurm says which nodes it drains, but {what}"),
             Some(why) => format!("unknown which nodes Slurm drains now: {why}"),
         });
     }
