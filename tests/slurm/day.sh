@@ -131,5 +131,5 @@ for l in lines[:3] + [l for l in lines if l["event"] == "decision" and l["policy
 if unexplained:
     sys.exit(f"without a reason: {unexplained}")
 END
-echo "$passed passed, $failed failed; logs: $work"
+echo "$passed passed, $failed failed$( ((failed)) && echo "; logs: $work")"
 ((failed == 0))
