@@ -32,6 +32,7 @@ use crate::worker::raise_descriptors;
 use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
 use admission::{AT_TCP, Budget, Door, Greeting, Source};
+use cgroups::Cgroups;
 use client::Client;
 use closed::Closing;
 use cluster_users::ClusterUsers;
@@ -67,6 +68,7 @@ mod accepted_tokens;
 mod accounting;
 mod admission;
 mod asker;
+mod cgroups;
 mod client;
 mod closed;
 mod closing;
@@ -93,6 +95,7 @@ mod packets;
 mod permitted;
 mod pool;
 mod privileges;
+mod process;
 mod rate;
 mod request_seats;
 mod requested;
@@ -109,6 +112,7 @@ mod tickets;
 mod turn;
 mod users;
 mod worker_command;
+mod worker_end;
 
 pub use cluster_users::MungeOptions;
 pub use drain::Drain;
@@ -169,6 +173,8 @@ pub struct ServeOptions {
     pub warm: u32,
     /// Resource limits of each worker.
     pub of_worker: WorkerLimits,
+    /// Bytes of host memory of each worker, which the kernel enforces by a cgroup; `None`: no limit.
+    pub host_memory: Option<u64>,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
     pub targets: Vec<Target>,
     /// Whether workers run in a sandbox.
@@ -352,12 +358,14 @@ pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
         log(&LogLine::warning(why));
     }
     let mut command = worker_command(&o, user, sandbox.confinement.is_some());
+    let cgroups = o.host_memory.map(Cgroups::of_this_process).transpose().map_err(ServeError::HostMemory)?.map(Arc::new);
+    cgroups.iter().for_each(|cgroups| log(&LogLine::info(cgroups.words())));
     let gpus = selection::select(&command, &o.driver, &o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
     command.variables.push((VISIBLE, gpus.join(",").into()));
     let gpus = (0u32..).take(gpus.len()).collect();
     use_sockets(&mut o, &mut sockets)?;
-    let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, sockets, log)?;
+    let mut daemon = Daemon::start(&o, gpus, command, (sandbox.confinement, cgroups), sockets, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
     let (state, listeners, first) = (daemon.state.clone(), daemon.listeners.clone(), std::mem::take(&mut daemon.first));
@@ -453,7 +461,7 @@ impl Daemon {
         o: &ServeOptions,
         gpus: Vec<u32>,
         command: Command,
-        confinement: Option<Confinement>,
+        (confinement, cgroups): (Option<Confinement>, Option<Arc<Cgroups>>),
         mut sockets: Sockets,
         log: Log,
     ) -> Result<Daemon, ServeError> {
@@ -484,7 +492,7 @@ impl Daemon {
             StartReader { driver: o.driver.to_string_lossy().into_owned(), usage: false, confinement: confinement.clone() };
         let nvml = Nvml::new(command.clone(), reader, Pace::USUAL, log);
         let permissions =
-            Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };
+            Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement, cgroups };
         // When all else that may fail has not: the other one is asked once.
         let listens_at = o.listen.map(|at| at.to_string()).or_else(|| o.unix.as_deref().map(earlier::of_path));
         let earlier = match listens_at.filter(|_| o.take_over) {

@@ -47,6 +47,7 @@ mod common;
 mod data_connections;
 mod error;
 mod host_mirror;
+mod inquiry;
 mod open;
 mod receive;
 mod replies;
@@ -73,6 +74,7 @@ use answers::Answers;
 use bulk::Bulk;
 use common::{Common, Hook};
 use host_mirror::Alike;
+use inquiry::Inquiry;
 use open::{Opened, open};
 use replies::{Replies, Waiter};
 use shared::Shared;
@@ -212,6 +214,11 @@ fn wait_for_worker(conn: &Conn, to: &Endpoint, limits: &TimeLimits) -> Result<Ve
     }
 }
 
+/// What a worker says first: the properties of its GPU, and its process.
+fn first_answer(mut about: &[u8]) -> Result<(DeviceInfo, u32), GreetError> {
+    <(DeviceInfo, u32)>::get(&mut about).map_err(|_| GreetError::Garbage)
+}
+
 /// Why a job does not share memory with a server on its machine.
 enum NotLocal {
     /// The server does not take the job, and would not over TCP.
@@ -254,7 +261,8 @@ impl Link {
         let about = match wait_for_worker(&conn, to, &limits) {
             Err(GreetError::Invited(invitation)) if asks => {
                 let opening_there = opening(Locality::Invited(invitation.name()));
-                match Link::at_local_socket(to, (&invitation, &invitation.key(&binding)), &opening_there, pinned, limits) {
+                let secret = (&invitation, &invitation.key(&binding));
+                match Link::at_local_socket((to, credentials), secret, &opening_there, pinned, limits) {
                     Ok(link) => return Ok(link),
                     Err(NotLocal::Refused(why)) => return Err(refused(to, &why)),
                     Err(NotLocal::Unusable(why)) => {
@@ -267,7 +275,7 @@ impl Link {
             about => about,
         };
         let about = about.map_err(|why| refused(to, &why))?;
-        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
+        let (device, worker) = first_answer(&about).map_err(|why| refused(to, &why))?;
         if to.is_rdma() {
             let rings = Rings { bytes: CALL_RING, budget: &Budget::new(u64::MAX), others: 0 };
             let set_up = setup::connect(&conn, rings, Instant::now() + limits.greeting);
@@ -275,12 +283,13 @@ impl Link {
         }
         let failed = |source| LinkError::Setup { to: to.clone(), source };
         let peer = Peer::Server { named: to.clone(), reached: to.clone() };
-        Link::start(conn, peer, device, limits, Transport::of(to), pinned).map_err(failed)
+        let inquiry = Inquiry::at(to, credentials, worker);
+        Link::start(conn, (peer, inquiry), device, limits, Transport::of(to), pinned).map_err(failed)
     }
 
     /// Connects to a server on this machine at the socket to which it has invited this job.
     fn at_local_socket(
-        to: &Endpoint,
+        (to, credentials): (&Endpoint, Option<&Credentials>),
         (invitation, key): (&Invitation, &[u8; 32]),
         opening: &Opening,
         pinned: Option<BorrowedFd<'_>>,
@@ -291,8 +300,10 @@ impl Link {
         let opened = open(&reached, opening, (key.into(), Protection::Plain), &limit, &|until| invitation.connect(until));
         let (conn, _) = opened.map_err(|why| NotLocal::Unusable(why.to_string()))?;
         let about = wait_for_worker(&conn, to, &limits).map_err(NotLocal::Refused)?;
-        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| NotLocal::Refused(GreetError::Garbage))?;
+        let (device, worker) = first_answer(&about).map_err(NotLocal::Refused)?;
         let (transport, peer) = (Transport::of(&reached), Peer::Server { named: to.clone(), reached });
+        // The server is asked where it is known: an invitation is for one connection.
+        let peer = (peer, Inquiry::at(to, credentials, worker));
         Link::start(conn, peer, device, limits, transport, pinned).map_err(|why| NotLocal::Unusable(why.to_string()))
     }
 
@@ -302,8 +313,9 @@ impl Link {
         let (channel, conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
         let about = greet::read_answer(&conn, Instant::now() + limits.greeting).map_err(strange)?;
-        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
-        Link::start(conn, Peer::Helper(channel), device, limits, Transport::Shm, pinned).map_err(LinkError::Helper)
+        let (device, _) = first_answer(&about).map_err(strange)?;
+        Link::start(conn, (Peer::Helper(channel), Inquiry::default()), device, limits, Transport::Shm, pinned)
+            .map_err(LinkError::Helper)
     }
 
     /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
@@ -315,7 +327,7 @@ impl Link {
     /// Creates the link over a greeted connection.
     fn start(
         conn: Conn,
-        peer: Peer,
+        (peer, inquiry): (Peer, Inquiry),
         device: DeviceInfo,
         limits: TimeLimits,
         transport: Transport,
@@ -331,7 +343,7 @@ impl Link {
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let leaves = Mutex::default();
-        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), limits };
+        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), inquiry, limits };
         let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
         let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });
@@ -630,6 +642,7 @@ impl Link {
 
     /// Closes the link: the worker frees everything and exits. Waits for that for a limited time.
     pub fn close(&self) {
+        self.shared.common.inquiry.end();
         // The worker does the same before it exits.
         self.shared.common.alike.forget_all();
         if let Ok(reply) = self.request(frame::GOODBYE, &[]) {

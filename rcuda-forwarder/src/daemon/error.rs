@@ -78,6 +78,13 @@ pub enum ServeError {
         /// The reason.
         why: String,
     },
+    /// The host memory of workers cannot be limited.
+    #[error(
+        "the host memory of workers cannot be limited (--max-host-memory): {0}. The server needs a cgroup (version 2) of its own, with the \
+         controller for memory: `Delegate=memory pids` in its unit, which the packages' has; in a shell: systemd-run --user --scope \
+         -p Delegate=yes mrcuda serve …"
+    )]
+    HostMemory(String),
     /// The directory for compiled code cannot be used.
     #[error("{directory} cannot be used (--jit-cache): {why}")]
     JitCache {

@@ -38,6 +38,7 @@ mod requests;
 mod take_over;
 mod unix_users;
 mod users;
+mod worker_end;
 
 /// Users that no machine has.
 const ANN: u32 = 4_000_001;
@@ -87,7 +88,7 @@ fn start_daemon(options: &ServeOptions, gpus: Vec<u32>, sockets: Sockets) -> Res
         privileges: Privileges::default(),
         variables: Vec::new(),
     };
-    Daemon::start(options, gpus, command, None, sockets, log)
+    Daemon::start(options, gpus, command, (None, None), sockets, log)
 }
 
 /// Options of a daemon with this directory.
@@ -111,6 +112,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         clients: ClientLimits::default(),
         warm: 1,
         of_worker: WorkerLimits::of_machine(),
+        host_memory: None,
         targets: Vec::new(),
         // Not the program that confines itself.
         sandbox: SandboxMode::Off,
