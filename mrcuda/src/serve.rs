@@ -7,7 +7,7 @@ use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
     ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus, Target,
-    Token, UserSpec, WorkerLimits, error_line, info_line,
+    Token, UserSpec, WorkerLimits, WorkerUserSpec, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -115,10 +115,11 @@ pub(crate) struct ServeArgs {
     /// does not start; off, in none
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Sandboxed::Auto)]
     sandbox: Sandboxed,
-    /// The user that workers run as; only for a server that root starts. It needs access to the GPUs' devices [default: the server's
-    /// user]
-    #[arg(long, value_name = "NAME")]
-    worker_user: Option<String>,
+    /// As whom workers run; only for a server that root starts: a user (name or number), or `client`, the user of each job, as tokens, munge
+    /// or the Unix socket name them. A job of root, or of who is not known, then runs as the USER of `client,USER`, or is refused. These users
+    /// need access to the GPUs' devices [default: the server's user]
+    #[arg(long, value_name = "USER|client[,USER]")]
+    worker_user: Option<WorkerUserSpec>,
     /// Directory in which the driver keeps what it has compiled from PTX, for all jobs together: for jobs that trust each other [default: in
     /// a sandbox it keeps nothing]
     #[arg(long, value_name = "DIR")]

@@ -20,7 +20,7 @@ use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::local_socket::LocalSocket;
-use crate::sandbox::{Confinement, Sandbox, SandboxMode, Wishes};
+use crate::sandbox::SandboxMode;
 use crate::secret::Secret;
 use crate::sync::lock;
 use crate::targets::{Target, Targets};
@@ -32,7 +32,6 @@ use crate::worker::raise_descriptors;
 use accepted_tokens::AcceptedTokens;
 use accounting::Accounting;
 use admission::{AT_TCP, Budget, Door, Greeting, Source};
-use cgroups::Cgroups;
 use client::Client;
 use closed::Closing;
 use cluster_users::ClusterUsers;
@@ -47,13 +46,12 @@ use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
 use nvml::{Nvml, Pace};
 use pool::{Permissions, Pool, Profile};
-use privileges::{Privileges, WorkerUser};
 use request_seats::Requests;
 use retirement::Retirement;
 use selection::VISIBLE;
 use service_manager::Sockets;
+use setup::Setup;
 use socket::{bind, identity, permitted_user, set_mode};
-use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -62,7 +60,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickets::Tickets;
-use worker_command::Command;
+use worker_users::ClientUsers;
 
 mod accepted_tokens;
 mod accounting;
@@ -104,6 +102,7 @@ mod retirement;
 mod seats;
 mod selection;
 mod service_manager;
+mod setup;
 mod socket;
 mod stays;
 mod successor;
@@ -113,6 +112,7 @@ mod turn;
 mod users;
 mod worker_command;
 mod worker_end;
+mod worker_users;
 
 pub use cluster_users::MungeOptions;
 pub use drain::Drain;
@@ -125,6 +125,7 @@ pub use nvml::NoReadings;
 use permitted::Permitted;
 pub use permitted::{UserSpec, UserSpecError};
 pub use selection::{GpuName, SharedGpus, SharedGpusError};
+pub use worker_users::{WorkerUserSpec, WorkerUserSpecError};
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -179,8 +180,8 @@ pub struct ServeOptions {
     pub targets: Vec<Target>,
     /// Whether workers run in a sandbox.
     pub sandbox: SandboxMode,
-    /// The user that workers run as; `None`: the server's. Only root can name one.
-    pub worker_user: Option<String>,
+    /// As whom workers run; `None`: as the server's user. Only root can name another one.
+    pub worker_user: Option<WorkerUserSpec>,
     /// Directory in which the driver keeps the code that it has compiled, for all jobs; `None`: it compiles for each job anew.
     pub jit_cache: Option<PathBuf>,
     /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
@@ -208,6 +209,8 @@ struct State {
     cluster: Option<ClusterUsers>,
     /// Users of its machine besides its own and root, who may use its Unix socket.
     unix_users: Option<Permitted>,
+    /// The users that workers run as, if each is that of its job.
+    client_users: Option<ClientUsers>,
     tls: Option<ServerTls>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
@@ -279,57 +282,6 @@ fn log_panics() {
     std::panic::set_hook(Box::new(|what| tracing::error!(target: "serve", "{what}")));
 }
 
-/// The sandbox of workers, and the directory of compiled code, which it needs.
-fn sandbox(o: &ServeOptions) -> Result<Sandbox, ServeError> {
-    if let Some(directory) = &o.jit_cache {
-        let failed = |why: String| ServeError::JitCache { directory: directory.clone(), why };
-        if !directory.is_absolute() {
-            return Err(failed("it is not an absolute path".to_owned()));
-        }
-        std::fs::create_dir_all(directory).map_err(|e| failed(e.to_string()))?;
-    }
-    let beside_token = |name| config_file::parent(&o.token).join(name);
-    let secrets: Vec<PathBuf> = [
-        Some(o.token.clone()),
-        Some(o.tokens.clone().unwrap_or_else(|| beside_token("tokens"))),
-        Some(o.certificate.clone().unwrap_or_else(|| beside_token("server.pem"))),
-        o.accounting.clone(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let wishes = Wishes {
-        mode: o.sandbox,
-        driver: &o.driver,
-        jit_cache: o.jit_cache.as_deref(),
-        worker_user: o.worker_user.as_deref(),
-        secrets: &secrets,
-    };
-    Sandbox::plan(&wishes).map_err(ServeError::Sandbox)
-}
-
-/// How workers are started.
-fn worker_command(o: &ServeOptions, user: Option<WorkerUser>, confined: bool) -> Command {
-    let mut variables: Vec<(&'static str, OsString)> = Vec::new();
-    match &o.jit_cache {
-        Some(directory) => variables.push(("CUDA_CACHE_PATH", directory.into())),
-        // What one job has had compiled could be something else for the next one.
-        None if confined => variables.push(("CUDA_CACHE_DISABLE", "1".into())),
-        None => {}
-    }
-    if let Some(user) = &user {
-        variables.extend([("HOME", user.home.clone().into()), ("USER", user.name.clone().into())]);
-    }
-    let without_capabilities = confined && user.is_none() && nix::unistd::geteuid().is_root();
-    Command {
-        program: o.worker_exe.clone(),
-        arguments: vec!["worker".into()],
-        ignores_sigterm: o.drain.is_some(),
-        privileges: Privileges { user, without_capabilities },
-        variables,
-    }
-}
-
 /// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
 /// to, and a second signal ends them at once.
 ///
@@ -349,23 +301,13 @@ pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
     // Before any thread starts, so that all of them leave these signals to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
     raise_descriptors();
-    let user = o.worker_user.as_deref().map(WorkerUser::find).transpose()?;
-    let sandbox = sandbox(&o)?;
-    log(&if sandbox.lacks { LogLine::warning(&sandbox.words) } else { LogLine::info(&sandbox.words) });
-    if nix::unistd::geteuid().is_root() && user.is_none() {
-        let why = "serving as root: workers have root's files as far as no sandbox keeps them from these; better serve as a user who can do \
-            less, or have workers run as one (--worker-user)";
-        log(&LogLine::warning(why));
-    }
-    let mut command = worker_command(&o, user, sandbox.confinement.is_some());
-    let cgroups = o.host_memory.map(Cgroups::of_this_process).transpose().map_err(ServeError::HostMemory)?.map(Arc::new);
-    cgroups.iter().for_each(|cgroups| log(&LogLine::info(cgroups.words())));
-    let gpus = selection::select(&command, &o.driver, &o.gpus)?;
+    let mut setup = Setup::of(&o, log)?;
+    let gpus = selection::select(&setup.command, &o.driver, &o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
-    command.variables.push((VISIBLE, gpus.join(",").into()));
+    setup.command.variables.push((VISIBLE, gpus.join(",").into()));
     let gpus = (0u32..).take(gpus.len()).collect();
     use_sockets(&mut o, &mut sockets)?;
-    let mut daemon = Daemon::start(&o, gpus, command, (sandbox.confinement, cgroups), sockets, log)?;
+    let mut daemon = Daemon::start(&o, gpus, setup, sockets, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
     let (state, listeners, first) = (daemon.state.clone(), daemon.listeners.clone(), std::mem::take(&mut daemon.first));
@@ -460,8 +402,7 @@ impl Daemon {
     fn start(
         o: &ServeOptions,
         gpus: Vec<u32>,
-        command: Command,
-        (confinement, cgroups): (Option<Confinement>, Option<Arc<Cgroups>>),
+        Setup { command, confinement, cgroups, client_users }: Setup,
         mut sockets: Sockets,
         log: Log,
     ) -> Result<Daemon, ServeError> {
@@ -513,6 +454,7 @@ impl Daemon {
             tokens,
             cluster,
             unix_users,
+            client_users,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
@@ -575,7 +517,7 @@ impl Daemon {
             state.open(&daemon.listeners)?;
         }
         let first = |gpu| {
-            let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
+            let profile = Profile { gpu, virtual_device: 0, env: Vec::new(), user: None };
             let worker = warm(&state, profile.clone());
             if o.warm > 1 {
                 warm_later(&state, profile);
@@ -765,7 +707,8 @@ fn job(
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
-    let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
+    let user = state.client_users.as_ref().map(|users| users.of(secret.user.as_ref())).transpose()?.flatten();
+    let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)?, user };
     let mut admitted = state.admit(conn, secret, gpu, waits)?;
     // After the last message that this process sends: the keys are used by the worker from here on.
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
@@ -785,7 +728,8 @@ fn job(
         faults::at(Point::Handover);
         match worker.serve(&message, conn, &client, admitted, until) {
             Ok(()) => {
-                let text = format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place());
+                let by = profile.user.as_ref().map(|user| format!(" as user {}", user.name)).unwrap_or_default();
+                let text = format!("worker {} serves {} {}{by}", worker.pid(), client.words(), profile.place());
                 let line = LogLine::info(text).of_worker(worker.pid(), gpu);
                 (state.log)(&client.on(line));
                 state.pool.events().came(worker.pid(), gpu, &client);

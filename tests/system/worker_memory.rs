@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tests::scene::wait_for;
-use tests::server::signal;
 use tests::{Job, Scene, Server};
 
 /// Arguments that keep orbit at work for some seconds, and those that print the same at once: an emulated processor is slow.
@@ -221,14 +220,11 @@ fn a_server_removes_what_a_dead_one_has_left_and_nothing_of_one_whose_jobs_go_on
     let mut job = remote_orbit(&scene, "job", &server.place(0), &BUSY, &[]);
     wait_for_step(&mut job, 20);
     let worker = format!("{}\n", server.worker_of(job.pid()));
-    // It starts its successor, which is in its cgroup.
-    signal(server.pid(), libc::SIGUSR2);
-    let taken_over = || read(&server.log).contains("another process has taken over the sockets").then_some(());
-    assert!(wait_for(LIMIT, taken_over).is_some(), "{}", read(&server.log));
+    let successor = server.successor_as(&scene, "two", "one", &cgroup.program, &OPTIONS);
     let has_worker = || cgroup.workers().iter().any(|path| read(&path.join("cgroup.procs")) == worker);
     assert!(has_worker() && cgroup.servers().len() == 2, "{:?} {:?}", cgroup.workers(), cgroup.servers());
     // A worker of the successor comes and goes, and so it looks for what is left over.
-    let second = remote_orbit(&scene, "second", &server.place(0), &["--steps", "200", "--progress"], &[]);
+    let second = remote_orbit(&scene, "second", &successor.place(0), &["--steps", "200", "--progress"], &[]);
     assert!(second.wait(LIMIT).ok());
     assert!(has_worker() && job.runs());
     job.let_end();

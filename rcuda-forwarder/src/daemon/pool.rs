@@ -10,6 +10,7 @@ use super::error::AssignError;
 use super::events::Events;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
+use super::privileges::WorkerUser;
 use super::process::{Process, pass_on};
 use super::rate::Rates;
 use super::requested::Requested;
@@ -55,6 +56,8 @@ pub(super) struct Profile {
     pub(super) gpu: u32,
     pub(super) virtual_device: u32,
     pub(super) env: Vec<(String, String)>,
+    /// The user whose job's it is, if it runs as this user.
+    pub(super) user: Option<Arc<WorkerUser>>,
 }
 
 impl Profile {
@@ -629,7 +632,8 @@ impl Pool {
         let (output, input) = io::pipe().map_err(failed)?;
         let cgroup = self.permissions.cgroups.as_ref().map(Cgroups::make).transpose().map_err(failed)?;
         let entrance = cgroup.as_ref().map(WorkerCgroup::entrance).transpose().map_err(failed)?;
-        let mut command = self.command.prepare(entrance);
+        let as_user = profile.user.as_ref().map(|user| self.command.as_user(user));
+        let mut command = as_user.as_ref().unwrap_or(&self.command).prepare(entrance);
         command.stdin(theirs).stdout(input.try_clone().map_err(failed)?).stderr(input);
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
         // Before there is a child: without the thread its end would not be waited for.
@@ -692,7 +696,10 @@ impl Pool {
             plain: self.permissions.plain,
             gpudirect: self.permissions.gpudirect,
             store,
-            confinement: self.permissions.confinement.clone(),
+            confinement: self.permissions.confinement.clone().map(|confinement| {
+                let user = worker.profile.user.as_deref().or(self.command.privileges.user.as_ref());
+                confinement.with_writable(user.and_then(|user| user.jit_cache.as_ref()?.to_str().map(ToOwned::to_owned)))
+            }),
         };
         Ok((worker, start))
     }
@@ -777,8 +784,10 @@ fn watch(
                 break;
             }
             Ok(Some((Message::Ready(Ok(about)), None))) => {
-                // A store is none of the GPUs.
-                facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
+                // A store is none of the GPUs. A user can make processes of their own say anything.
+                if worker.profile.user.is_none() {
+                    facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
+                }
                 worker.opened.store(true, Ordering::SeqCst);
                 worker.set(Phase::Ready);
             }

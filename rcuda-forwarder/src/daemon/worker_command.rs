@@ -1,7 +1,7 @@
 //! How processes of the server are started.
 
 use super::env;
-use super::privileges::Privileges;
+use super::privileges::{Privileges, WorkerUser};
 use crate::address_space;
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,6 +24,18 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// The same as another user.
+    pub(super) fn as_user(&self, user: &WorkerUser) -> Command {
+        let mut command = self.clone();
+        command.privileges = Privileges { user: Some(user.clone()), without_capabilities: false };
+        command.variables.extend([("HOME", user.home.clone().into()), ("USER", user.name.clone().into())]);
+        if let Some(directory) = &user.jit_cache {
+            command.variables.retain(|(name, _)| *name != "CUDA_CACHE_DISABLE");
+            command.variables.push(("CUDA_CACHE_PATH", directory.into()));
+        }
+        command
+    }
+
     /// Creates a command without the server's variables, except those that a worker inherits. Its process enters the cgroup of this
     /// [`entrance`](super::cgroups::WorkerCgroup::entrance) first of all.
     pub(super) fn prepare(&self, cgroup: Option<File>) -> std::process::Command {
