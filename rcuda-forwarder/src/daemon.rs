@@ -17,13 +17,12 @@ use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown};
 use crate::handshake::{HandshakeError, ServerTls};
-use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
+use crate::limits::{JOB_UNACKNOWLEDGED, Limits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::local_socket::LocalSocket;
-use crate::sandbox::SandboxMode;
 use crate::secret::Secret;
 use crate::sync::lock;
-use crate::targets::{Target, Targets};
+use crate::targets::Targets;
 use crate::threads;
 use crate::token::Token;
 use crate::user::User;
@@ -88,6 +87,7 @@ mod metrics;
 mod metrics_options;
 mod moving;
 mod nvml;
+mod options;
 mod outgoing;
 mod packets;
 mod permitted;
@@ -122,6 +122,7 @@ pub use gpu_users::GpuUsers;
 pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
 pub use nvml::NoReadings;
+pub use options::ServeOptions;
 use permitted::Permitted;
 pub use permitted::{UserSpec, UserSpecError};
 pub use selection::{GpuName, SharedGpus, SharedGpusError};
@@ -133,70 +134,6 @@ const GREETING: Duration = Duration::from_secs(5);
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
 /// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
-
-/// Options of a server.
-#[derive(Debug, Clone)]
-pub struct ServeOptions {
-    /// TCP address; port 0 selects a free one.
-    pub listen: Option<SocketAddr>,
-    /// Unix socket, for the same user and root.
-    pub unix: Option<PathBuf>,
-    /// Other users who may use the Unix socket.
-    pub unix_users: Vec<UserSpec>,
-    /// CUDA driver.
-    pub driver: PathBuf,
-    /// Which of the GPUs that the driver shows are offered.
-    pub gpus: SharedGpus,
-    /// Token file; created if it does not exist. Needed for TCP only.
-    pub token: PathBuf,
-    /// File with the tokens of users; `None`: `tokens` beside the token. It need not exist, and may change while the server runs.
-    pub tokens: Option<PathBuf>,
-    /// Clients over TCP may show a credential of munge in place of a token.
-    pub munge: Option<MungeOptions>,
-    /// File with the server's certificate and private key; `None`: `server.pem` beside the token, created if it does not
-    /// exist.
-    pub certificate: Option<PathBuf>,
-    /// File with the authorities that certify clients: jobs over TCP must then have a certificate, too.
-    pub client_ca: Option<PathBuf>,
-    /// Whether clients may do without encryption.
-    pub allow_plain: bool,
-    /// Whether network cards may write to and read from the memory of GPUs, for large copies over RDMA.
-    pub gpudirect: bool,
-    /// Program whose `worker` subcommand is [`crate::worker_main`].
-    pub worker_exe: PathBuf,
-    /// Maximum number of workers with a client; `None`: 64 for each GPU, at least 128.
-    pub max_workers: Option<u32>,
-    /// Maximum for one client address over TCP; `None`: 16 for each GPU, at least 32.
-    pub max_client_workers: Option<u32>,
-    /// Limits of what clients use together.
-    pub clients: ClientLimits,
-    /// Workers kept warm for each GPU, so that clients need not wait until theirs has opened it; at least 1.
-    pub warm: u32,
-    /// Resource limits of each worker.
-    pub of_worker: WorkerLimits,
-    /// Bytes of host memory of each worker, which the kernel enforces by a cgroup; `None`: no limit.
-    pub host_memory: Option<u64>,
-    /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
-    pub targets: Vec<Target>,
-    /// Whether workers run in a sandbox.
-    pub sandbox: SandboxMode,
-    /// As whom workers run; `None`: as the server's user. Only root can name another one.
-    pub worker_user: Option<WorkerUserSpec>,
-    /// Directory in which the driver keeps the code that it has compiled, for all jobs; `None`: it compiles for each job anew.
-    pub jit_cache: Option<PathBuf>,
-    /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
-    pub drain: Option<Drain>,
-    /// File to which a line of JSON is appended for each worker that has served a job.
-    pub accounting: Option<PathBuf>,
-    /// Where metrics are served; `None`: nowhere.
-    pub metrics: Option<MetricsOptions>,
-    /// Take over the sockets of the server of this user that listens at the same address or path.
-    pub take_over: bool,
-    /// How the log is written.
-    pub log_format: Format,
-    /// Called once with a text that says where the daemon listens.
-    pub announce: fn(&str),
-}
 
 /// State shared by all threads of the daemon.
 #[derive(Debug)]

@@ -164,6 +164,10 @@ pub struct LinkCounts {
     pub bytes_received: u64,
 }
 
+/// Time limits for asking a server how a worker has ended: for the connection, for each message of the greeting, and for the answer. The job's
+/// calls wait meanwhile.
+const INQUIRY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(3)];
+
 /// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it
 /// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
@@ -212,6 +216,17 @@ fn wait_for_worker(conn: &Conn, to: &Endpoint, limits: &TimeLimits) -> Result<Ve
             answer => return answer,
         }
     }
+}
+
+/// Asks a server, later, how this worker of it has ended.
+fn inquiry(to: &Endpoint, credentials: Option<&Credentials>, worker: u32) -> Inquiry {
+    let (to, credentials) = (to.clone(), credentials.cloned());
+    Inquiry::by(move || {
+        let limits = TimeLimits { connection: INQUIRY[0], greeting: INQUIRY[1], ..TimeLimits::default() };
+        // A server that is gone, too, says nothing.
+        let (conn, _) = greeted(&to, credentials.as_ref(), &|_| Opening::WorkerEnd(worker), &limits).ok()?;
+        inquiry::shown(&greet::read_answer(&conn, Instant::now() + INQUIRY[2]).ok()?)
+    })
 }
 
 /// What a worker says first: the properties of its GPU, and its process.
@@ -283,8 +298,7 @@ impl Link {
         }
         let failed = |source| LinkError::Setup { to: to.clone(), source };
         let peer = Peer::Server { named: to.clone(), reached: to.clone() };
-        let inquiry = Inquiry::at(to, credentials, worker);
-        Link::start(conn, (peer, inquiry), device, limits, Transport::of(to), pinned).map_err(failed)
+        Link::start(conn, (peer, inquiry(to, credentials, worker)), device, limits, Transport::of(to), pinned).map_err(failed)
     }
 
     /// Connects to a server on this machine at the socket to which it has invited this job.
@@ -303,7 +317,7 @@ impl Link {
         let (device, worker) = first_answer(&about).map_err(NotLocal::Refused)?;
         let (transport, peer) = (Transport::of(&reached), Peer::Server { named: to.clone(), reached });
         // The server is asked where it is known: an invitation is for one connection.
-        let peer = (peer, Inquiry::at(to, credentials, worker));
+        let peer = (peer, inquiry(to, credentials, worker));
         Link::start(conn, peer, device, limits, transport, pinned).map_err(|why| NotLocal::Unusable(why.to_string()))
     }
 

@@ -1,9 +1,9 @@
 //! What a server decides of its workers before it starts the first one: as whom they run, and what they are confined to.
 
-use super::ServeOptions;
 use super::cgroups::Cgroups;
 use super::error::ServeError;
 use super::log::{Log, LogLine};
+use super::options::ServeOptions;
 use super::privileges::{Privileges, WorkerUser};
 use super::worker_command::Command;
 use super::worker_users::{ClientUsers, WorkerUserSpec};

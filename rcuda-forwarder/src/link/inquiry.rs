@@ -1,17 +1,8 @@
 //! Asks a server why a worker that a job has lost has ended.
 
-use super::time_limits::TimeLimits;
-use super::{Credentials, greeted};
-use crate::endpoint::Endpoint;
-use crate::greet::{self, Opening};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-/// Time limits for the connection and for each message of the greeting, and for the answer: the job's calls wait meanwhile.
-const CONNECTION: Duration = Duration::from_secs(1);
-const GREETING: Duration = Duration::from_secs(2);
-const ANSWER: Duration = Duration::from_secs(3);
 /// Maximum length of a reason that is shown.
 const LONGEST: usize = 300;
 
@@ -33,13 +24,8 @@ impl std::fmt::Debug for Inquiry {
 }
 
 impl Inquiry {
-    /// Asks the server of this worker.
-    pub(super) fn at(to: &Endpoint, credentials: Option<&Credentials>, worker: u32) -> Inquiry {
-        let (to, credentials) = (to.clone(), credentials.cloned());
-        Inquiry::by(move || ask(&to, credentials.as_ref(), worker))
-    }
-
-    fn by(ask: impl Fn() -> Option<String> + Send + Sync + 'static) -> Inquiry {
+    /// One that asks in this way.
+    pub(super) fn by(ask: impl Fn() -> Option<String> + Send + Sync + 'static) -> Inquiry {
         Inquiry { ask: Some(Box::new(ask)), ..Inquiry::default() }
     }
 
@@ -57,16 +43,8 @@ impl Inquiry {
     }
 }
 
-fn ask(to: &Endpoint, credentials: Option<&Credentials>, worker: u32) -> Option<String> {
-    let limits = TimeLimits { connection: CONNECTION, greeting: GREETING, ..TimeLimits::default() };
-    // A server that is gone, too, says nothing.
-    let (conn, _) = greeted(to, credentials, &|_| Opening::WorkerEnd(worker), &limits).ok()?;
-    let said = greet::read_answer(&conn, Instant::now() + ANSWER).ok()?;
-    shown(&said)
-}
-
 /// What is shown of an answer: the server may be anything.
-fn shown(said: &[u8]) -> Option<String> {
+pub(super) fn shown(said: &[u8]) -> Option<String> {
     let said: String = String::from_utf8_lossy(said).chars().filter(|c| !c.is_control()).take(LONGEST).collect();
     Some(said).filter(|said| !said.trim().is_empty())
 }
