@@ -7,7 +7,7 @@ use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
     ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus, Target,
-    Token, UserSpec, WorkerLimits, error_line, info_line,
+    Token, UserSpec, WorkerLimits, WorkerUserSpec, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -87,18 +87,24 @@ pub(crate) struct ServeArgs {
     /// Workers kept ready for each shared GPU: this many clients that come at the same time need not wait until theirs has opened it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), default_value_t = 1)]
     warm: u32,
-    /// Maximum memory for the module images of each worker; also for the decompressed code of one image
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "8G")]
-    max_images: u64,
+    /// Maximum host memory of each worker, with what its driver takes, which the kernel enforces by ending a worker that needs more. The server
+    /// needs a cgroup of its own (systemd: Delegate=memory pids) [default: no limit but those that follow]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_host_memory: Option<u64>,
+    /// Maximum memory for the module images of each worker; also for the decompressed code of one image [default: 8G, at most half of
+    /// --max-host-memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_images: Option<u64>,
     /// Maximum memory for calls that wait at a worker, for example for a host function of the job. A worker whose queue stays full
-    /// for 10 s ends
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "2G")]
-    max_queue: u64,
+    /// for 10 s ends [default: 2G, at most half of --max-host-memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    max_queue: Option<u64>,
     /// Maximum host memory that a worker mirrors (pinned, managed and registered memory that kernels use by address) [default: half
-    /// of the machine's memory]
+    /// of the machine's memory, or of --max-host-memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_pinned: Option<u64>,
-    /// Maximum memory of a GPU that is parked here (HOST:PORT/memory); pages of zeros take none [default: half of the machine's memory]
+    /// Maximum memory of a GPU that is parked here (HOST:PORT/memory); pages of zeros take none [default: half of the machine's memory, or
+    /// of --max-host-memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_parked: Option<u64>,
     /// Targets to which jobs of other machines may move from here: any, none, ADDRESS[/BITS][:PORT[-PORT]], unix:PATH [default: the
@@ -109,10 +115,11 @@ pub(crate) struct ServeArgs {
     /// does not start; off, in none
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Sandboxed::Auto)]
     sandbox: Sandboxed,
-    /// The user that workers run as; only for a server that root starts. It needs access to the GPUs' devices [default: the server's
-    /// user]
-    #[arg(long, value_name = "NAME")]
-    worker_user: Option<String>,
+    /// As whom workers run; only for a server that root starts: a user (name or number), or `client`, the user of each job, as tokens, munge
+    /// or the Unix socket name them. A job of root, or of who is not known, then runs as the USER of `client,USER`, or is refused. These users
+    /// need access to the GPUs' devices [default: the server's user]
+    #[arg(long, value_name = "USER|client[,USER]")]
+    worker_user: Option<WorkerUserSpec>,
     /// Directory in which the driver keeps what it has compiled from PTX, for all jobs together: for jobs that trust each other [default: in
     /// a sandbox it keeps nothing]
     #[arg(long, value_name = "DIR")]
@@ -199,16 +206,20 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         (None, None) => Some(address(DEFAULT_ADDRESS)?),
     };
     let token = args.token_file.clone().unwrap_or_else(Token::default_path);
-    let usual = WorkerLimits::of_machine();
-    let (pinned, parked) = (args.max_pinned.unwrap_or(usual.pinned), args.max_parked.unwrap_or(usual.parked));
-    let memory = args.max_memory.unwrap_or(usual.memory);
+    let usual = WorkerLimits::within(args.max_host_memory);
+    let of_worker = WorkerLimits {
+        images: args.max_images.unwrap_or(usual.images),
+        queue: args.max_queue.unwrap_or(usual.queue),
+        pinned: args.max_pinned.unwrap_or(usual.pinned),
+        parked: args.max_parked.unwrap_or(usual.parked),
+        memory: args.max_memory.unwrap_or(usual.memory),
+    };
     let metrics = args.metrics.as_deref().map(metrics_address).transpose()?.map(|at| MetricsOptions {
         at,
         jobs: args.metrics_jobs,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         commit: env!("MRCUDA_COMMIT").to_owned(),
     });
-    let of_worker = WorkerLimits { images: args.max_images, queue: args.max_queue, pinned, parked, memory };
     rcuda_forwarder::serve(ServeOptions {
         listen,
         unix: args.unix.clone(),
@@ -230,6 +241,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         clients: ClientLimits { memory: args.max_client_memory, rate: args.max_client_rate, gpu_jobs: args.max_gpu_jobs },
         warm: args.warm,
         of_worker,
+        host_memory: args.max_host_memory,
         targets: args.allow_target.clone(),
         sandbox: match args.sandbox {
             Sandboxed::Auto => SandboxMode::Auto,

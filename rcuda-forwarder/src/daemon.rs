@@ -17,13 +17,12 @@ use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown};
 use crate::handshake::{HandshakeError, ServerTls};
-use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
+use crate::limits::{JOB_UNACKNOWLEDGED, Limits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::local_socket::LocalSocket;
-use crate::sandbox::{Confinement, Sandbox, SandboxMode, Wishes};
 use crate::secret::Secret;
 use crate::sync::lock;
-use crate::targets::{Target, Targets};
+use crate::targets::Targets;
 use crate::threads;
 use crate::token::Token;
 use crate::user::User;
@@ -46,13 +45,12 @@ use log::{Log, LogLine, RateLimitedLog};
 use nix::sys::signal::{SigSet, Signal};
 use nvml::{Nvml, Pace};
 use pool::{Permissions, Pool, Profile};
-use privileges::{Privileges, WorkerUser};
 use request_seats::Requests;
 use retirement::Retirement;
 use selection::VISIBLE;
 use service_manager::Sockets;
+use setup::Setup;
 use socket::{bind, identity, permitted_user, set_mode};
-use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -61,12 +59,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickets::Tickets;
-use worker_command::Command;
+use worker_users::ClientUsers;
 
 mod accepted_tokens;
 mod accounting;
 mod admission;
 mod asker;
+mod cgroups;
 mod client;
 mod closed;
 mod closing;
@@ -88,11 +87,13 @@ mod metrics;
 mod metrics_options;
 mod moving;
 mod nvml;
+mod options;
 mod outgoing;
 mod packets;
 mod permitted;
 mod pool;
 mod privileges;
+mod process;
 mod rate;
 mod request_seats;
 mod requested;
@@ -101,6 +102,7 @@ mod retirement;
 mod seats;
 mod selection;
 mod service_manager;
+mod setup;
 mod socket;
 mod stays;
 mod successor;
@@ -109,6 +111,8 @@ mod tickets;
 mod turn;
 mod users;
 mod worker_command;
+mod worker_end;
+mod worker_users;
 
 pub use cluster_users::MungeOptions;
 pub use drain::Drain;
@@ -118,9 +122,11 @@ pub use gpu_users::GpuUsers;
 pub use metrics::MetricsServer;
 pub use metrics_options::MetricsOptions;
 pub use nvml::NoReadings;
+pub use options::ServeOptions;
 use permitted::Permitted;
 pub use permitted::{UserSpec, UserSpecError};
 pub use selection::{GpuName, SharedGpus, SharedGpusError};
+pub use worker_users::{WorkerUserSpec, WorkerUserSpecError};
 
 /// Time limit for a client's greeting.
 const GREETING: Duration = Duration::from_secs(5);
@@ -128,68 +134,6 @@ const GREETING: Duration = Duration::from_secs(5);
 const AT_UNIX: Budget = Budget { all: 64, of_one: 64 };
 /// Maximum number of dropped connections that are being notified concurrently.
 const PARTING_AT_ONCE: usize = 64;
-
-/// Options of a server.
-#[derive(Debug, Clone)]
-pub struct ServeOptions {
-    /// TCP address; port 0 selects a free one.
-    pub listen: Option<SocketAddr>,
-    /// Unix socket, for the same user and root.
-    pub unix: Option<PathBuf>,
-    /// Other users who may use the Unix socket.
-    pub unix_users: Vec<UserSpec>,
-    /// CUDA driver.
-    pub driver: PathBuf,
-    /// Which of the GPUs that the driver shows are offered.
-    pub gpus: SharedGpus,
-    /// Token file; created if it does not exist. Needed for TCP only.
-    pub token: PathBuf,
-    /// File with the tokens of users; `None`: `tokens` beside the token. It need not exist, and may change while the server runs.
-    pub tokens: Option<PathBuf>,
-    /// Clients over TCP may show a credential of munge in place of a token.
-    pub munge: Option<MungeOptions>,
-    /// File with the server's certificate and private key; `None`: `server.pem` beside the token, created if it does not
-    /// exist.
-    pub certificate: Option<PathBuf>,
-    /// File with the authorities that certify clients: jobs over TCP must then have a certificate, too.
-    pub client_ca: Option<PathBuf>,
-    /// Whether clients may do without encryption.
-    pub allow_plain: bool,
-    /// Whether network cards may write to and read from the memory of GPUs, for large copies over RDMA.
-    pub gpudirect: bool,
-    /// Program whose `worker` subcommand is [`crate::worker_main`].
-    pub worker_exe: PathBuf,
-    /// Maximum number of workers with a client; `None`: 64 for each GPU, at least 128.
-    pub max_workers: Option<u32>,
-    /// Maximum for one client address over TCP; `None`: 16 for each GPU, at least 32.
-    pub max_client_workers: Option<u32>,
-    /// Limits of what clients use together.
-    pub clients: ClientLimits,
-    /// Workers kept warm for each GPU, so that clients need not wait until theirs has opened it; at least 1.
-    pub warm: u32,
-    /// Resource limits of each worker.
-    pub of_worker: WorkerLimits,
-    /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
-    pub targets: Vec<Target>,
-    /// Whether workers run in a sandbox.
-    pub sandbox: SandboxMode,
-    /// The user that workers run as; `None`: the server's. Only root can name one.
-    pub worker_user: Option<String>,
-    /// Directory in which the driver keeps the code that it has compiled, for all jobs; `None`: it compiles for each job anew.
-    pub jit_cache: Option<PathBuf>,
-    /// Where jobs are to move on SIGTERM; `None`: they lose their GPU.
-    pub drain: Option<Drain>,
-    /// File to which a line of JSON is appended for each worker that has served a job.
-    pub accounting: Option<PathBuf>,
-    /// Where metrics are served; `None`: nowhere.
-    pub metrics: Option<MetricsOptions>,
-    /// Take over the sockets of the server of this user that listens at the same address or path.
-    pub take_over: bool,
-    /// How the log is written.
-    pub log_format: Format,
-    /// Called once with a text that says where the daemon listens.
-    pub announce: fn(&str),
-}
 
 /// State shared by all threads of the daemon.
 #[derive(Debug)]
@@ -202,6 +146,8 @@ struct State {
     cluster: Option<ClusterUsers>,
     /// Users of its machine besides its own and root, who may use its Unix socket.
     unix_users: Option<Permitted>,
+    /// The users that workers run as, if each is that of its job.
+    client_users: Option<ClientUsers>,
     tls: Option<ServerTls>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
@@ -273,57 +219,6 @@ fn log_panics() {
     std::panic::set_hook(Box::new(|what| tracing::error!(target: "serve", "{what}")));
 }
 
-/// The sandbox of workers, and the directory of compiled code, which it needs.
-fn sandbox(o: &ServeOptions) -> Result<Sandbox, ServeError> {
-    if let Some(directory) = &o.jit_cache {
-        let failed = |why: String| ServeError::JitCache { directory: directory.clone(), why };
-        if !directory.is_absolute() {
-            return Err(failed("it is not an absolute path".to_owned()));
-        }
-        std::fs::create_dir_all(directory).map_err(|e| failed(e.to_string()))?;
-    }
-    let beside_token = |name| config_file::parent(&o.token).join(name);
-    let secrets: Vec<PathBuf> = [
-        Some(o.token.clone()),
-        Some(o.tokens.clone().unwrap_or_else(|| beside_token("tokens"))),
-        Some(o.certificate.clone().unwrap_or_else(|| beside_token("server.pem"))),
-        o.accounting.clone(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let wishes = Wishes {
-        mode: o.sandbox,
-        driver: &o.driver,
-        jit_cache: o.jit_cache.as_deref(),
-        worker_user: o.worker_user.as_deref(),
-        secrets: &secrets,
-    };
-    Sandbox::plan(&wishes).map_err(ServeError::Sandbox)
-}
-
-/// How workers are started.
-fn worker_command(o: &ServeOptions, user: Option<WorkerUser>, confined: bool) -> Command {
-    let mut variables: Vec<(&'static str, OsString)> = Vec::new();
-    match &o.jit_cache {
-        Some(directory) => variables.push(("CUDA_CACHE_PATH", directory.into())),
-        // What one job has had compiled could be something else for the next one.
-        None if confined => variables.push(("CUDA_CACHE_DISABLE", "1".into())),
-        None => {}
-    }
-    if let Some(user) = &user {
-        variables.extend([("HOME", user.home.clone().into()), ("USER", user.name.clone().into())]);
-    }
-    let without_capabilities = confined && user.is_none() && nix::unistd::geteuid().is_root();
-    Command {
-        program: o.worker_exe.clone(),
-        arguments: vec!["worker".into()],
-        ignores_sigterm: o.drain.is_some(),
-        privileges: Privileges { user, without_capabilities },
-        variables,
-    }
-}
-
 /// Serves until SIGTERM or SIGINT. Workers end with it; on SIGTERM their jobs are asked to move away before, if the options say where
 /// to, and a second signal ends them at once.
 ///
@@ -343,21 +238,13 @@ pub fn serve(mut o: ServeOptions) -> Result<(), ServeError> {
     // Before any thread starts, so that all of them leave these signals to this one.
     signals.thread_block().map_err(|e| ServeError::Start(e.into()))?;
     raise_descriptors();
-    let user = o.worker_user.as_deref().map(WorkerUser::find).transpose()?;
-    let sandbox = sandbox(&o)?;
-    log(&if sandbox.lacks { LogLine::warning(&sandbox.words) } else { LogLine::info(&sandbox.words) });
-    if nix::unistd::geteuid().is_root() && user.is_none() {
-        let why = "serving as root: workers have root's files as far as no sandbox keeps them from these; better serve as a user who can do \
-            less, or have workers run as one (--worker-user)";
-        log(&LogLine::warning(why));
-    }
-    let mut command = worker_command(&o, user, sandbox.confinement.is_some());
-    let gpus = selection::select(&command, &o.driver, &o.gpus)?;
+    let mut setup = Setup::of(&o, log)?;
+    let gpus = selection::select(&setup.command, &o.driver, &o.gpus)?;
     o.drain.iter().try_for_each(|drain| drain.check(gpus.len()))?;
-    command.variables.push((VISIBLE, gpus.join(",").into()));
+    setup.command.variables.push((VISIBLE, gpus.join(",").into()));
     let gpus = (0u32..).take(gpus.len()).collect();
     use_sockets(&mut o, &mut sockets)?;
-    let mut daemon = Daemon::start(&o, gpus, command, sandbox.confinement, sockets, log)?;
+    let mut daemon = Daemon::start(&o, gpus, setup, sockets, log)?;
     // Waiting for workers must not delay the end of the daemon, so another thread does it.
     let failed = Arc::new(Mutex::new(None));
     let (state, listeners, first) = (daemon.state.clone(), daemon.listeners.clone(), std::mem::take(&mut daemon.first));
@@ -452,8 +339,7 @@ impl Daemon {
     fn start(
         o: &ServeOptions,
         gpus: Vec<u32>,
-        command: Command,
-        confinement: Option<Confinement>,
+        Setup { command, confinement, cgroups, client_users }: Setup,
         mut sockets: Sockets,
         log: Log,
     ) -> Result<Daemon, ServeError> {
@@ -484,7 +370,7 @@ impl Daemon {
             StartReader { driver: o.driver.to_string_lossy().into_owned(), usage: false, confinement: confinement.clone() };
         let nvml = Nvml::new(command.clone(), reader, Pace::USUAL, log);
         let permissions =
-            Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement };
+            Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement, cgroups };
         // When all else that may fail has not: the other one is asked once.
         let listens_at = o.listen.map(|at| at.to_string()).or_else(|| o.unix.as_deref().map(earlier::of_path));
         let earlier = match listens_at.filter(|_| o.take_over) {
@@ -505,6 +391,7 @@ impl Daemon {
             tokens,
             cluster,
             unix_users,
+            client_users,
             tls,
             allow_plain: o.allow_plain,
             local_socket,
@@ -567,7 +454,7 @@ impl Daemon {
             state.open(&daemon.listeners)?;
         }
         let first = |gpu| {
-            let profile = Profile { gpu, virtual_device: 0, env: Vec::new() };
+            let profile = Profile { gpu, virtual_device: 0, env: Vec::new(), user: None };
             let worker = warm(&state, profile.clone());
             if o.warm > 1 {
                 warm_later(&state, profile);
@@ -757,7 +644,8 @@ fn job(
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
-    let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)? };
+    let user = state.client_users.as_ref().map(|users| users.of(secret.user.as_ref())).transpose()?.flatten();
+    let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)?, user };
     let mut admitted = state.admit(conn, secret, gpu, waits)?;
     // After the last message that this process sends: the keys are used by the worker from here on.
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
@@ -777,7 +665,8 @@ fn job(
         faults::at(Point::Handover);
         match worker.serve(&message, conn, &client, admitted, until) {
             Ok(()) => {
-                let text = format!("worker {} serves {} {}", worker.pid(), client.words(), profile.place());
+                let by = profile.user.as_ref().map(|user| format!(" as user {}", user.name)).unwrap_or_default();
+                let text = format!("worker {} serves {} {}{by}", worker.pid(), client.words(), profile.place());
                 let line = LogLine::info(text).of_worker(worker.pid(), gpu);
                 (state.log)(&client.on(line));
                 state.pool.events().came(worker.pid(), gpu, &client);

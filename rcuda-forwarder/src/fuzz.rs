@@ -55,6 +55,7 @@ fn greetings_of_clients() {
         said(&Opening::Inspect),
         said(&Opening::Move(MoveRequest { pid: 7, worker: Some(8), to: "b:1/0,local".into(), limit_ms: 60_000 })),
         said(&Opening::Events),
+        said(&Opening::WorkerEnd(4711)),
         said(&Opening::Drain(DrainRequest { wish: DrainWish::Begin, to: Some("local".into()), limit_ms: 60_000 })),
         preamble(),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),

@@ -37,7 +37,7 @@ pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 25;
+pub(crate) const PROTOCOL: u32 = 26;
 /// Maximum length of the body of an opening.
 const BODY: usize = 64 << 10;
 /// Maximum length of the body of an answer: what became of a request to move has a place and a reason for each GPU.
@@ -390,7 +390,8 @@ fn changed(to: &Endpoint, known: &[String], seen: &Fingerprint, file: &std::path
     )
 }
 
-fn has_hung_up(e: &io::Error) -> bool {
+/// Whether the other end has closed a connection, or has ended.
+pub(crate) fn has_hung_up(e: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }

@@ -81,7 +81,7 @@ pub use channel::StoreAt;
 pub use control::{Control, ControlReply, GlobalInfo, Refused};
 pub use daemon::{
     Drain, GpuName, GpuUsers, MetricsOptions, MetricsServer, MungeOptions, NoReadings, ServeError, ServeOptions, SharedGpus,
-    SharedGpusError, UserSpec, UserSpecError, serve,
+    SharedGpusError, UserSpec, UserSpecError, WorkerUserSpec, WorkerUserSpecError, serve,
 };
 pub use diagnostics::Format as LogFormat;
 pub use endpoint::{Endpoint, EndpointError, Scheme};

@@ -78,7 +78,36 @@ impl WorkerLimits {
         WorkerLimits { images: 8 * GIB, queue: 2 * GIB, pinned: half, parked: half, memory: u64::MAX }
     }
 
+    /// The default limits of a server whose workers have so much host memory: each kind of it up to half, so that a job that needs more than
+    /// that is refused before the kernel ends its worker.
+    pub fn within(host_memory: Option<u64>) -> WorkerLimits {
+        let (usual, half) = (WorkerLimits::of_machine(), host_memory.map_or(u64::MAX, |all| all / 2));
+        WorkerLimits {
+            images: usual.images.min(half),
+            queue: usual.queue.min(half),
+            pinned: usual.pinned.min(half),
+            parked: usual.parked.min(half),
+            ..usual
+        }
+    }
+
     /// The limits of a helper: none, except for the memory of a parked device.
     pub(crate) const NONE: WorkerLimits =
         WorkerLimits { images: u64::MAX, queue: u64::MAX, pinned: u64::MAX, parked: u64::MAX, memory: u64::MAX };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_host_memory_fits_into_the_whole() {
+        let usual = WorkerLimits::of_machine();
+        assert_eq!([WorkerLimits::within(None), WorkerLimits::within(Some(u64::MAX))], [usual; 2]);
+        let WorkerLimits { images, queue, pinned, parked, memory } = WorkerLimits::within(Some(3 * GIB));
+        let half = 3 * GIB / 2;
+        assert_eq!((images, queue, pinned.max(parked) <= half, memory), (half, half, true, u64::MAX));
+        // A limit that is tighter already stays.
+        assert_eq!((WorkerLimits::within(Some(8 * GIB)).queue, WorkerLimits::within(Some(8 * GIB)).images), (2 * GIB, 4 * GIB));
+    }
 }

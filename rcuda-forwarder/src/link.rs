@@ -47,6 +47,7 @@ mod common;
 mod data_connections;
 mod error;
 mod host_mirror;
+mod inquiry;
 mod open;
 mod receive;
 mod replies;
@@ -73,6 +74,7 @@ use answers::Answers;
 use bulk::Bulk;
 use common::{Common, Hook};
 use host_mirror::Alike;
+use inquiry::Inquiry;
 use open::{Opened, open};
 use replies::{Replies, Waiter};
 use shared::Shared;
@@ -162,6 +164,10 @@ pub struct LinkCounts {
     pub bytes_received: u64,
 }
 
+/// Time limits for asking a server how a worker has ended: for the connection, for each message of the greeting, and for the answer. The job's
+/// calls wait meanwhile.
+const INQUIRY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(3)];
+
 /// Total time limit for a job to be let in at a server's socket on its machine, where the listener needs no time: afterwards it
 /// uses TCP.
 const LOCAL: Duration = Duration::from_secs(2);
@@ -212,6 +218,22 @@ fn wait_for_worker(conn: &Conn, to: &Endpoint, limits: &TimeLimits) -> Result<Ve
     }
 }
 
+/// Asks a server, later, how this worker of it has ended.
+fn inquiry(to: &Endpoint, credentials: Option<&Credentials>, worker: u32) -> Inquiry {
+    let (to, credentials) = (to.clone(), credentials.cloned());
+    Inquiry::by(move || {
+        let limits = TimeLimits { connection: INQUIRY[0], greeting: INQUIRY[1], ..TimeLimits::default() };
+        // A server that is gone, too, says nothing.
+        let (conn, _) = greeted(&to, credentials.as_ref(), &|_| Opening::WorkerEnd(worker), &limits).ok()?;
+        inquiry::shown(&greet::read_answer(&conn, Instant::now() + INQUIRY[2]).ok()?)
+    })
+}
+
+/// What a worker says first: the properties of its GPU, and its process.
+fn first_answer(mut about: &[u8]) -> Result<(DeviceInfo, u32), GreetError> {
+    <(DeviceInfo, u32)>::get(&mut about).map_err(|_| GreetError::Garbage)
+}
+
 /// Why a job does not share memory with a server on its machine.
 enum NotLocal {
     /// The server does not take the job, and would not over TCP.
@@ -254,7 +276,8 @@ impl Link {
         let about = match wait_for_worker(&conn, to, &limits) {
             Err(GreetError::Invited(invitation)) if asks => {
                 let opening_there = opening(Locality::Invited(invitation.name()));
-                match Link::at_local_socket(to, (&invitation, &invitation.key(&binding)), &opening_there, pinned, limits) {
+                let secret = (&invitation, &invitation.key(&binding));
+                match Link::at_local_socket((to, credentials), secret, &opening_there, pinned, limits) {
                     Ok(link) => return Ok(link),
                     Err(NotLocal::Refused(why)) => return Err(refused(to, &why)),
                     Err(NotLocal::Unusable(why)) => {
@@ -267,7 +290,7 @@ impl Link {
             about => about,
         };
         let about = about.map_err(|why| refused(to, &why))?;
-        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| refused(to, &GreetError::Garbage))?;
+        let (device, worker) = first_answer(&about).map_err(|why| refused(to, &why))?;
         if to.is_rdma() {
             let rings = Rings { bytes: CALL_RING, budget: &Budget::new(u64::MAX), others: 0 };
             let set_up = setup::connect(&conn, rings, Instant::now() + limits.greeting);
@@ -275,12 +298,12 @@ impl Link {
         }
         let failed = |source| LinkError::Setup { to: to.clone(), source };
         let peer = Peer::Server { named: to.clone(), reached: to.clone() };
-        Link::start(conn, peer, device, limits, Transport::of(to), pinned).map_err(failed)
+        Link::start(conn, (peer, inquiry(to, credentials, worker)), device, limits, Transport::of(to), pinned).map_err(failed)
     }
 
     /// Connects to a server on this machine at the socket to which it has invited this job.
     fn at_local_socket(
-        to: &Endpoint,
+        (to, credentials): (&Endpoint, Option<&Credentials>),
         (invitation, key): (&Invitation, &[u8; 32]),
         opening: &Opening,
         pinned: Option<BorrowedFd<'_>>,
@@ -291,8 +314,10 @@ impl Link {
         let opened = open(&reached, opening, (key.into(), Protection::Plain), &limit, &|until| invitation.connect(until));
         let (conn, _) = opened.map_err(|why| NotLocal::Unusable(why.to_string()))?;
         let about = wait_for_worker(&conn, to, &limits).map_err(NotLocal::Refused)?;
-        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| NotLocal::Refused(GreetError::Garbage))?;
+        let (device, worker) = first_answer(&about).map_err(NotLocal::Refused)?;
         let (transport, peer) = (Transport::of(&reached), Peer::Server { named: to.clone(), reached });
+        // The server is asked where it is known: an invitation is for one connection.
+        let peer = (peer, inquiry(to, credentials, worker));
         Link::start(conn, peer, device, limits, transport, pinned).map_err(|why| NotLocal::Unusable(why.to_string()))
     }
 
@@ -302,8 +327,9 @@ impl Link {
         let (channel, conn) = helper::start(options, hello).map_err(LinkError::Helper)?;
         let strange = |e: GreetError| LinkError::Helper(io::Error::other(e.to_string()));
         let about = greet::read_answer(&conn, Instant::now() + limits.greeting).map_err(strange)?;
-        let device = DeviceInfo::get(&mut &about[..]).map_err(|_| strange(GreetError::Garbage))?;
-        Link::start(conn, Peer::Helper(channel), device, limits, Transport::Shm, pinned).map_err(LinkError::Helper)
+        let (device, _) = first_answer(&about).map_err(strange)?;
+        Link::start(conn, (Peer::Helper(channel), Inquiry::default()), device, limits, Transport::Shm, pinned)
+            .map_err(LinkError::Helper)
     }
 
     /// Hands a helper its end of a connection whose ticket it expects. Other processes cannot connect to it.
@@ -315,7 +341,7 @@ impl Link {
     /// Creates the link over a greeted connection.
     fn start(
         conn: Conn,
-        peer: Peer,
+        (peer, inquiry): (Peer, Inquiry),
         device: DeviceInfo,
         limits: TimeLimits,
         transport: Transport,
@@ -331,7 +357,7 @@ impl Link {
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let leaves = Mutex::default();
-        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), limits };
+        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), inquiry, limits };
         let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
         let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });
@@ -630,6 +656,7 @@ impl Link {
 
     /// Closes the link: the worker frees everything and exits. Waits for that for a limited time.
     pub fn close(&self) {
+        self.shared.common.inquiry.end();
         // The worker does the same before it exits.
         self.shared.common.alike.forget_all();
         if let Ok(reply) = self.request(frame::GOODBYE, &[]) {

@@ -46,6 +46,12 @@ wire_struct! {
 }
 
 impl Confinement {
+    /// The same with one more directory in which it may write.
+    pub(crate) fn with_writable(mut self, directory: Option<String>) -> Confinement {
+        self.writable.extend(directory);
+        self
+    }
+
     /// Confines this process, which has one thread, for ever.
     pub(crate) fn enter(&self) -> Result<(), SandboxError> {
         executor::share::bind_ahead().map_err(SandboxError::Sockets)?;
@@ -64,9 +70,11 @@ impl Confinement {
 pub(crate) struct Wishes<'a> {
     pub(crate) mode: SandboxMode,
     pub(crate) driver: &'a Path,
-    /// Where the driver may keep compiled code for all jobs.
+    /// Where the driver may keep compiled code for all jobs,
     pub(crate) jit_cache: Option<&'a Path>,
-    /// The user that workers run as, if it is not the server's.
+    /// or, in directories in it, for those of each user.
+    pub(crate) separate_caches: bool,
+    /// As whom workers run, if not as the server's user.
     pub(crate) worker_user: Option<&'a str>,
     /// Files that no worker may read.
     pub(crate) secrets: &'a [PathBuf],
@@ -111,7 +119,7 @@ impl Sandbox {
 
     fn plan_for(kernel: Kernel, wishes: &Wishes<'_>, libraries: Option<OsString>) -> Result<Sandbox, String> {
         let user = match wishes.worker_user {
-            Some(user) => format!("as user {user}"),
+            Some(user) => user.to_owned(),
             None => "no user of their own".to_owned(),
         };
         if wishes.mode == SandboxMode::Off {
@@ -145,13 +153,15 @@ impl Sandbox {
             words.push_str("; they may connect to Unix sockets, because of CUDA's Multi-Process Service");
         }
         if let Some(cache) = wishes.jit_cache {
-            words.push_str(&format!("; all of them write to {}", cache.display()));
+            let who = if wishes.separate_caches { "those of each user write to a directory in" } else { "all of them write to" };
+            words.push_str(&format!("; {who} {}", cache.display()));
         }
+        let shared_cache = wishes.jit_cache.filter(|_| !wishes.separate_caches);
         let confinement = Confinement {
             landlock: kernel.landlock.is_some(),
             seccomp: kernel.seccomp,
             readable: readable(wishes, libraries).iter().filter_map(|path| text(path)).collect(),
-            writable: mps.iter().map(PathBuf::as_path).chain(wishes.jit_cache).filter_map(text).collect(),
+            writable: mps.iter().map(PathBuf::as_path).chain(shared_cache).filter_map(text).collect(),
             unix_sockets,
         };
         Ok(Sandbox { confinement: Some(confinement), words, lacks: !lacks.is_empty() })
@@ -204,7 +214,14 @@ mod tests {
     const NONE: Kernel = Kernel { landlock: None, seccomp: true };
 
     fn wishes(mode: SandboxMode) -> Wishes<'static> {
-        Wishes { mode, driver: Path::new("/usr/lib/libcuda.so.1"), jit_cache: None, worker_user: None, secrets: &[] }
+        Wishes {
+            mode,
+            driver: Path::new("/usr/lib/libcuda.so.1"),
+            jit_cache: None,
+            separate_caches: false,
+            worker_user: None,
+            secrets: &[],
+        }
     }
 
     #[test]
@@ -220,7 +237,7 @@ mod tests {
         assert!(!Sandbox::plan_for(FULL, &wishes(SandboxMode::Required), None).unwrap().lacks);
         let off = Sandbox::plan_for(FULL, &wishes(SandboxMode::Off), None).unwrap();
         assert!(off.confinement.is_none() && off.lacks && off.words.contains("--sandbox off"), "{off:?}");
-        let own = Wishes { worker_user: Some("gpu"), ..wishes(SandboxMode::Auto) };
+        let own = Wishes { worker_user: Some("as user gpu"), ..wishes(SandboxMode::Auto) };
         assert!(Sandbox::plan_for(FULL, &own, None).unwrap().words.ends_with("; as user gpu"));
     }
 

@@ -372,7 +372,7 @@ fn prepare<P: Place>(
     let text = Text::capture().map_err(WorkerError::Text)?;
     faults::at(Point::Serve);
     let mut about = Vec::new();
-    place.device().put(&mut about);
+    (place.device(), std::process::id()).put(&mut about);
     greet::answer(&conn, Ok(&about)).map_err(WorkerError::Client)?;
     if rdma {
         let set_up = setup::accept(&conn, Rings { bytes: CALL_RING, budget: place.budget(), others: 0 }, Instant::now() + SETUP);

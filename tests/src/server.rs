@@ -68,6 +68,12 @@ impl Server {
         Server::launch(scene, name, &scene.install.file("mrcuda"), (self.address, self.socket.clone()), &["--take-over"], &env)
     }
 
+    /// The same with this program and more options.
+    pub fn successor_as(&self, scene: &Scene, name: &str, machine: &str, program: &Path, options: &[&str]) -> Server {
+        let (options, env) = ([&["--take-over"], options].concat(), [("SOFTGPU_SEED_ID", machine)]);
+        Server::launch(scene, name, program, (self.address, self.socket.clone()), &options, &env)
+    }
+
     /// Ends it, and starts another one at the same addresses.
     pub fn restart(&mut self, scene: &Scene, name: &str) {
         self.stop();

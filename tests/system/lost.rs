@@ -46,6 +46,7 @@ fn a_worker_that_dies_harms_no_other_client() {
     let outcome = unlucky.wait(SOON);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(outcome.stderr.contains("(46)"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("; its server says: signal: 9 (SIGKILL))"), "{}", outcome.stderr);
     assert_identical(&other.wait(LIMIT), &native);
     // The daemon goes on as well.
     let last = Job::orbit(&scene, "last", &["--server", &server.place(0)], &LONG, &[]);

@@ -42,6 +42,7 @@
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `hostile_target` | a job stays where it was, whatever the target of a move answers |
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
+//! | `worker_memory` | the kernel limits the host memory of each worker, and what exceeds it is named |
 //! | `munge` | jobs of a cluster need no token |
 //! | `other_users` | a Unix socket serves the users who are named, and root lists and moves the jobs of all |
 //! | `servers` | servers say who uses them, tell users apart, and have their jobs moved away before they end |
@@ -121,6 +122,7 @@ mod trips;
 mod trust;
 mod tutorials;
 mod when_full;
+mod worker_memory;
 
 use cuda_api::lock::lock;
 use std::collections::BTreeMap;

@@ -180,3 +180,92 @@ fn a_unix_socket_serves_the_users_whom_a_setting_names() {
         assert_eq!((&line["user"], &line["user_by"], &line["uid"]), (&"daemon".into(), &"system".into(), &uid.into()), "{line}");
     }
 }
+
+/// What `/proc` says of a process in a line of its status.
+fn status_of(pid: u32, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} is not in {status}"));
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A variable of a process.
+fn variable_of(pid: u32, name: &str) -> Option<String> {
+    let all = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    all.split(|b| *b == 0).find_map(|line| Some(String::from_utf8_lossy(line).strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+}
+
+#[test]
+fn each_worker_runs_as_the_user_of_its_job_and_others_do_not_reach_it() {
+    let scene = Scene::new("client-users");
+    let uids = [number_of(c"daemon"), number_of(c"bin")];
+    let [Some(daemon), Some(bin)] = uids else { return };
+    let (Some(one), Some(other)) = (OtherUser::new(&scene, daemon), OtherUser::new(&scene, bin)) else { return };
+    let native = native_orbit(&scene, &LONG);
+    // Without a sandbox, so that what is refused is so because of the user.
+    let options = ["--unix-users", "any", "--worker-user", "client", "--sandbox", "off", "--allow-target", "any"];
+    let servers = ["one", "two"].map(|name| Server::start_with(&scene, name, &options, &[]));
+    assert!(servers[0].errors().contains("; each as the user of its job"), "{}", servers[0].errors());
+    let socket = servers[0].unix_place(0);
+    let jobs = [one.orbit(&scene, "a", &socket), other.orbit(&scene, "b", &socket)];
+    let workers = jobs.each_ref().map(|job| servers[0].worker_of(job.pid()));
+    for (worker, uid, home) in [(workers[0], daemon, "/usr/sbin"), (workers[1], bin, "/bin")] {
+        let four = vec![uid.to_string(); 4].join(" ");
+        assert_eq!([status_of(worker, "Uid:"), status_of(worker, "Gid:")], [four.clone(), four], "worker {worker}");
+        assert_eq!((status_of(worker, "Groups:"), status_of(worker, "CapPrm:")), (uid.to_string(), "0".repeat(16)));
+        assert_eq!(variable_of(worker, "HOME").as_deref(), Some(home), "worker {worker}");
+    }
+    // To signal it, to read what it was started with, and to attach to it.
+    let attempts = |user: &OtherUser, worker: u32| {
+        let scripts = ["kill -0 PID", "cat /proc/PID/environ > /dev/null", "exec 3< /proc/PID/mem"];
+        scripts.map(|script| {
+            let mut command = user.as_user(Command::new("sh"));
+            command.args(["-c", &script.replace("PID", &worker.to_string())]).output().unwrap().status.success()
+        })
+    };
+    assert_eq!([attempts(&one, workers[0]), attempts(&other, workers[1])], [[true; 3]; 2], "the attempts are real ones");
+    assert_eq!([attempts(&one, workers[1]), attempts(&other, workers[0])], [[false; 3]; 2]);
+    // A move is to a worker of the same user.
+    let [job, beside] = jobs;
+    let moved = job.migrate(&servers[1].unix_place(0)).unwrap();
+    assert!(moved.ok(), "{}", moved.reason());
+    assert_eq!(status_of(servers[1].worker_of(job.pid()), "Uid:"), vec![daemon.to_string(); 4].join(" "));
+    for job in [job, beside] {
+        job.let_end();
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+    // Whose user is root, or not known, is refused in words.
+    for (place, why) in [(socket, "root's jobs have no other user"), (servers[0].place(0), "by the server's own token")] {
+        let outcome = Job::orbit(&scene, "root", &["--server", &place], &["--steps", "10"], &[]).wait(LIMIT);
+        let refused = outcome.stderr.contains(why) && outcome.stderr.contains("(mrcuda serve --worker-user client)");
+        assert!(!outcome.ok() && refused, "{outcome:?}");
+    }
+}
+
+#[test]
+fn jobs_without_a_user_of_their_own_run_as_the_one_for_these_and_caches_are_apart() {
+    let scene = Scene::new("other-worker-user");
+    let [Some(daemon), Some(bin)] = [number_of(c"daemon"), number_of(c"bin")] else { return };
+    let Some(user) = OtherUser::new(&scene, daemon) else { return };
+    let cache = scene.path.join("cache");
+    let at = cache.display().to_string();
+    let server =
+        Server::start_with(&scene, "one", &["--unix-users", "any", "--worker-user", "client,bin", "--jit-cache", &at], &[]);
+    let (mut roots, users) = (
+        Job::orbit(&scene, "roots", &["--server", &server.place(0)], &LONG, &[]),
+        user.orbit(&scene, "users", &server.unix_place(0)),
+    );
+    wait_for_step(&mut roots, 10);
+    for (job, uid) in [(&roots, bin), (&users, daemon)] {
+        let worker = server.worker_of(job.pid());
+        assert_eq!(status_of(worker, "Uid:"), vec![uid.to_string(); 4].join(" "));
+        let own = cache.join(uid.to_string());
+        assert_eq!(variable_of(worker, "CUDA_CACHE_PATH"), Some(own.display().to_string()));
+        assert_eq!(variable_of(worker, "CUDA_CACHE_DISABLE"), None);
+        let about = std::fs::metadata(&own).unwrap();
+        assert_eq!((std::os::unix::fs::MetadataExt::uid(&about), about.permissions().mode() & 0o777), (uid, 0o700));
+    }
+    for job in [roots, users] {
+        job.let_end();
+        assert!(job.wait(LIMIT).ok());
+    }
+}

@@ -11,6 +11,7 @@
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and disconnects every process at every named point |
 //! | `rdma` | runs jobs over RDMA between two hosts of a virtual machine |
+//! | `machine` | runs system tests in a virtual machine with another kernel |
 //! | `slurm` | runs jobs with the plugin for Slurm in a cluster of four nodes on this machine |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
 //! | `apps` | programs of any directory natively, in each place and moved: outputs, times, pauses |
@@ -28,6 +29,7 @@ mod gpu;
 mod kill_matrix;
 mod licences;
 mod lint;
+mod machine;
 mod modules;
 mod package;
 mod pages;
@@ -68,6 +70,8 @@ enum Command {
     KillMatrix(kill_matrix::KillArgs),
     /// Run jobs over RDMA between two hosts of a virtual machine, with moves and a cut of the link
     Rdma(rdma::RdmaArgs),
+    /// Run system tests in a virtual machine whose kernel offers what this machine does not, such as cgroups of version 2
+    Machine(machine::MachineArgs),
     /// Run jobs with the plugin for Slurm in a cluster of four nodes on this machine
     Slurm(slurm::SlurmArgs),
     /// Call every driver function natively and under mrcuda, and compare the answers
@@ -95,6 +99,7 @@ fn main() {
         Command::Soak(args) => soak::soak(&args),
         Command::KillMatrix(args) => kill_matrix::kill_matrix(&args),
         Command::Rdma(args) => rdma::rdma(&args),
+        Command::Machine(args) => machine::machine(&args),
         Command::Slurm(args) => slurm::slurm(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Apps(args) => apps::apps(&args),

@@ -71,7 +71,7 @@ const TOOLS: [(&str, &str); 5] = [
 ];
 
 /// Where statically linked busybox is.
-const BUSYBOX: &str = "/bin/busybox";
+pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
 /// Runs everything; without what it needs it says so and does nothing.
 pub(crate) fn rdma(args: &RdmaArgs) -> Result<(), Error> {
@@ -129,13 +129,13 @@ pub(crate) fn missing_to_build() -> Vec<&'static str> {
     needed.into_iter().filter(|(_, there)| !there).map(|(package, _)| package).collect()
 }
 
-fn has_tool(tool: &str) -> bool {
+pub(crate) fn has_tool(tool: &str) -> bool {
     let directories = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin", "/usr/local/sbin"];
     directories.iter().any(|directory| Path::new(directory).join(tool).exists())
 }
 
 /// Debian's kernel, downloaded once.
-fn kernel(directory: &Path) -> Option<PathBuf> {
+pub(crate) fn kernel(directory: &Path) -> Option<PathBuf> {
     let to = directory.join("kernel");
     if version(&to).is_ok() {
         return Some(to);
@@ -149,7 +149,7 @@ fn kernel(directory: &Path) -> Option<PathBuf> {
 }
 
 /// The version of the kernel in this directory.
-fn version(root: &Path) -> Result<String, Error> {
+pub(crate) fn version(root: &Path) -> Result<String, Error> {
     let boot = root.join("boot");
     let names = fs::read_dir(&boot).map_err(Error::file(&boot))?;
     let mut versions = names.filter_map(|f| f.ok()?.file_name().to_str()?.strip_prefix("vmlinuz-").map(str::to_owned));
@@ -158,7 +158,7 @@ fn version(root: &Path) -> Result<String, Error> {
 
 /// Makes the initial file system: busybox, the modules, and a program that mounts this machine's files and runs the guest's
 /// script there.
-const INITRD: &str = r#"
+pub(crate) const INITRD: &str = r#"
     to=$(mktemp -d); trap 'rm -rf "$to"' EXIT
     mkdir -p "$to"/bin "$to"/mods "$to"/dev "$to"/proc "$to"/sys "$to"/newroot
     cp /bin/busybox "$to"/bin/
@@ -200,7 +200,7 @@ fn script(args: &RdmaArgs, target: &Path) -> String {
     text + include_str!("rdma-guest.sh")
 }
 
-fn run(command: &mut Command) -> Result<(), Error> {
+pub(crate) fn run(command: &mut Command) -> Result<(), Error> {
     let status = command.status().map_err(Error::start(&format!("{command:?}")))?;
     Error::unless_success(&format!("{:?}", command.get_program()), status)
 }

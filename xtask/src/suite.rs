@@ -6,6 +6,7 @@ use crate::step::step;
 use ::tests::{Install, Programs, install, random};
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 /// Arguments of `cargo xtask test`.
@@ -85,7 +86,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<(), Error> {
 
 /// Builds everything: the crates and their tests in one go of cargo, and beside it nvcc and, for `all` tests, the test programs, which need no
 /// cargo. Otherwise tests compile the programs that they use.
-fn build(all: bool) -> Result<Install, Error> {
+pub(crate) fn build(all: bool) -> Result<Install, Error> {
     let target = install::target_directory()?;
     step("building the crates and their tests (nvcc comes from PyPI at the first time)");
     std::thread::scope(|s| {
@@ -100,6 +101,22 @@ fn build(all: bool) -> Result<Install, Error> {
         Error::unless_success("cargo build", crates)
     })?;
     Ok(Install { bin: target.join(install::PROFILE), target })
+}
+
+/// The program `system` itself, which is built already.
+pub(crate) fn system_program(install: &Install) -> Result<PathBuf, Error> {
+    let mut cargo = install::cargo();
+    cargo.args(["test", "--profile", install::PROFILE, "--quiet", "--workspace", "--test", "system", "--no-run"]);
+    cargo.args(["--message-format", "json", "--target-dir"]);
+    let out = cargo.arg(&install.target).output().map_err(Error::start("cargo"))?;
+    let named = |line: &str| {
+        let said: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = said["target"]["name"] == "system" && said["target"]["kind"][0] == "test";
+        is_it.then(|| said["executable"].as_str().map(PathBuf::from)).flatten()
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let found = text.lines().find_map(named);
+    found.ok_or_else(|| Error::Found(format!("no system tests: {}", String::from_utf8_lossy(&out.stderr))))
 }
 
 /// Names of the tests of the program `system`.

@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(run.get_one::<nix::sys::signal::Signal>("signal"), Some(&nix::sys::signal::Signal::SIGHUP));
         assert_eq!(run.get_one::<String>("on_signal").map(String::as_str), Some("a:1"));
         let serve = called(&config, &["serve"]);
-        assert_eq!((serve.get_one("max_images"), serve.get_one("max_queue")), (Some(&(1u64 << 30)), Some(&(2u64 << 30))));
+        assert_eq!((serve.get_one("max_images"), serve.get_one("warm")), (Some(&(1u64 << 30)), Some(&1u32)));
         assert_eq!((serve.get_one("allow_plain"), serve.get_one("metrics_jobs")), (Some(&true), Some(&false)));
         assert_eq!(called(&config, &["serve", "--allow-plain=false"]).get_one("allow_plain"), Some(&false));
         let config = files.config(None, None, &[]).unwrap();

@@ -189,10 +189,10 @@ mod tests {
         // A variable that is set and empty.
         let it = shown("run", "server", Value::new(None, Origin::Variable("MRCUDA_SERVERS")));
         assert_eq!((it.row()[2].as_str(), it.value), ("local", None));
-        let it = shown("serve", "max-images", Value::new(None, Origin::Default));
+        let it = shown("serve", "drain-timeout", Value::new(None, Origin::Default));
         assert_eq!(
             (it.row(), it.value.as_deref()),
-            (["serve.max-images", "default", "8G"].map(str::to_owned).into(), Some("8G"))
+            (["serve.drain-timeout", "default", "30s"].map(str::to_owned).into(), Some("30s"))
         );
         assert_eq!(shown("run", "driver", Value::new(None, Origin::Default)).row()[2], "-");
     }

@@ -148,7 +148,7 @@ impl State {
         self.end_drain(&closed);
         self.requests.log.say(&LogLine::info(format!("an administrator at {peer} opens this server for new jobs")).at_peer(peer));
         for gpu in 0..self.pool.gpus() {
-            super::warm_later(self, Profile { gpu, virtual_device: 0, env: Vec::new() });
+            super::warm_later(self, Profile { gpu, virtual_device: 0, env: Vec::new(), user: None });
         }
     }
 

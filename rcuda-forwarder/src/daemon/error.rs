@@ -78,6 +78,13 @@ pub enum ServeError {
         /// The reason.
         why: String,
     },
+    /// The host memory of workers cannot be limited.
+    #[error(
+        "the host memory of workers cannot be limited (--max-host-memory): {0}. The server needs a cgroup (version 2) of its own, with the \
+         controller for memory: `Delegate=memory pids` in its unit, which the packages' has; in a shell: systemd-run --user --scope \
+         -p Delegate=yes mrcuda serve …"
+    )]
+    HostMemory(String),
     /// The directory for compiled code cannot be used.
     #[error("{directory} cannot be used (--jit-cache): {why}")]
     JitCache {
@@ -193,6 +200,9 @@ pub(super) enum AssignError {
     /// The job's user was shut out while the job waited.
     #[error("{}", shut_out(.0))]
     Revoked(User),
+    /// The server runs workers as the users of their jobs, and cannot do so for this one.
+    #[error("its worker would have no user of its own: {0} (mrcuda serve --worker-user client)")]
+    WorkerUser(String),
     /// The job's environment is malformed.
     #[error("its environment has a variable that cannot be passed on")]
     Environment,
@@ -271,12 +281,13 @@ pub(super) enum AssignError {
 
 impl AssignError {
     /// What [`AssignError::reason`] says of jobs;
-    pub(super) const REASONS_OF_JOBS: [&str; 17] = [
+    pub(super) const REASONS_OF_JOBS: [&str; 18] = [
         "stopping",
         "closed",
         "revoked",
         "no_such_gpu",
         "environment",
+        "worker_user",
         "client_workers",
         "workers",
         "gpu_full",
@@ -304,6 +315,7 @@ impl AssignError {
             AssignError::Gpu { .. } | AssignError::NoSuchGpu => "no_such_gpu",
             AssignError::Revoked(_) => "revoked",
             AssignError::Environment => "environment",
+            AssignError::WorkerUser(_) => "worker_user",
             AssignError::ClientWorkers { .. } => "client_workers",
             AssignError::Workers(_) => "workers",
             AssignError::GpuFull { .. } => "gpu_full",
@@ -421,6 +433,7 @@ mod tests {
             AssignError::Connection(io::ErrorKind::BrokenPipe.into()),
             AssignError::Gpu { gpu: 1, offered: 1 },
             AssignError::Environment,
+            AssignError::WorkerUser(String::new()),
             AssignError::Revoked(User::Munge(Arc::new(Account { uid: 5, name: "ann".into() }))),
             AssignError::ClientWorkers { client: here.clone(), workers: 1 },
             AssignError::Workers(1),

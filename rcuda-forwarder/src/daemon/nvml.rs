@@ -5,7 +5,7 @@
 //! told that there are no readings.
 
 use super::log::{Log, LogLine, RateLimitedLog};
-use super::pool::{pass_on, reap};
+use super::process::{pass_on, reap};
 use super::worker_command::Command;
 use crate::channel::{Channel, Message, StartReader};
 use crate::sync::lock;
@@ -185,7 +185,7 @@ impl Shared {
     fn start(&self) -> io::Result<(Arc<Channel>, Child)> {
         let (channel, theirs) = Channel::pair()?;
         let (output, input) = io::pipe()?;
-        let mut command = self.command.prepare();
+        let mut command = self.command.prepare(None);
         command.stdin(theirs).stdout(input.try_clone()?).stderr(input);
         let mut child = command.spawn()?;
         // The command holds our copies of the process's ends: while they are open, its end cannot be detected.

@@ -2,6 +2,7 @@
 
 use super::accounting::{Accounting, End};
 use super::admission::{Budget, Source};
+use super::cgroups::{Cgroups, WorkerCgroup};
 use super::client::Client;
 use super::counters::{Counters, Settled};
 use super::earlier::Earlier;
@@ -9,6 +10,8 @@ use super::error::AssignError;
 use super::events::Events;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
+use super::privileges::WorkerUser;
+use super::process::{Process, pass_on};
 use super::rate::Rates;
 use super::requested::Requested;
 use super::seats::{Full, Seat, Seats};
@@ -28,11 +31,11 @@ use crate::threads;
 use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, PipeReader, Read};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -42,8 +45,6 @@ const ENDING: Duration = Duration::from_secs(2);
 /// and for one that has served a job, unless the daemon ends: destroying a context with much memory takes time on a
 /// busy machine, and a worker that is killed looks like one that has failed.
 const LEAVING: Duration = Duration::from_secs(30);
-/// Maximum length of a worker's line that is passed on in one piece.
-const LINE: u64 = 16 << 10;
 /// Maximum number of connections that are being made for one worker: it carries out up to 16 requests to connect at a time, each with up to
 /// eight connections at a time, and fetches memory of other places.
 const OUTGOING: usize = 160;
@@ -55,6 +56,8 @@ pub(super) struct Profile {
     pub(super) gpu: u32,
     pub(super) virtual_device: u32,
     pub(super) env: Vec<(String, String)>,
+    /// The user whose job's it is, if it runs as this user.
+    pub(super) user: Option<Arc<WorkerUser>>,
 }
 
 impl Profile {
@@ -359,9 +362,8 @@ impl Worker {
     }
 
     /// Counts how it has ended: with `served`, a job's.
-    fn count_end(&self, served: bool, status: &io::Result<ExitStatus>, daemon_ends: bool) {
+    fn count_end(&self, served: bool, is_success: bool, daemon_ends: bool) {
         let place = self.counters.place(self.gpu());
-        let is_success = status.as_ref().is_ok_and(ExitStatus::success);
         // One that was ended meanwhile, because it is not needed, has not failed.
         let has_failed = !is_success || matches!(*lock(&self.phase), Phase::Refused(_));
         if !self.has_opened() && has_failed && !daemon_ends {
@@ -446,6 +448,8 @@ pub(super) struct Permissions {
     pub(super) gpudirect: bool,
     /// What they confine themselves to.
     pub(super) confinement: Option<Confinement>,
+    /// Where their host memory is limited, if it is.
+    pub(super) cgroups: Option<Arc<Cgroups>>,
 }
 
 impl Pool {
@@ -566,6 +570,16 @@ impl Pool {
         self.stays.recent(now_unix_ms)
     }
 
+    /// The latest of them by a worker's process.
+    pub(super) fn latest_stay_of(&self, worker: u32) -> Option<Stay> {
+        self.stays.latest_of(worker)
+    }
+
+    /// Whether a worker with this process has not ended.
+    pub(super) fn runs(&self, worker: u32) -> bool {
+        lock(&self.workers).all.iter().any(|other| other.pid == worker)
+    }
+
     /// How many lines of accounting were written, and how many are lost.
     pub(super) fn accounting_lines(&self) -> (u64, u64) {
         self.accounting.as_ref().map_or((0, 0), |accounting| accounting.counts())
@@ -616,7 +630,10 @@ impl Pool {
         let driver = self.driver.to_str().ok_or(AssignError::DriverPath)?.to_owned();
         let (channel, theirs) = Channel::pair().map_err(failed)?;
         let (output, input) = io::pipe().map_err(failed)?;
-        let mut command = self.command.prepare();
+        let cgroup = self.permissions.cgroups.as_ref().map(Cgroups::make).transpose().map_err(failed)?;
+        let entrance = cgroup.as_ref().map(WorkerCgroup::entrance).transpose().map_err(failed)?;
+        let as_user = profile.user.as_ref().map(|user| self.command.as_user(user));
+        let mut command = as_user.as_ref().unwrap_or(&self.command).prepare(entrance);
         command.stdin(theirs).stdout(input.try_clone().map_err(failed)?).stderr(input);
         command.envs(profile.env.iter().map(|(n, v)| (n, v)));
         // Before there is a child: without the thread its end would not be waited for.
@@ -632,10 +649,10 @@ impl Pool {
                 accounting.record((worker.pid, worker.gpu()), facts, client, used, end);
             }
         };
-        let (child_sender, child_receiver) = mpsc::channel::<(Arc<Worker>, Child)>();
+        let (child_sender, child_receiver) = mpsc::channel::<(Arc<Worker>, Process)>();
         let watched = move || {
-            if let Ok((worker, child)) = child_receiver.recv() {
-                watch(&worker, child, (&workers, &ending, &facts, &failed_ones, &stays), log, heard, account_for);
+            if let Ok((worker, process)) = child_receiver.recv() {
+                watch(&worker, process, (&workers, &ending, &facts, &failed_ones, &stays), log, heard, account_for);
             }
         };
         threads::spawn("worker", watched).map_err(failed)?;
@@ -669,7 +686,7 @@ impl Pool {
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
-        let _ = (pid_sender.send(worker.pid), child_sender.send((worker.clone(), child)));
+        let _ = (pid_sender.send(worker.pid), child_sender.send((worker.clone(), Process { child, cgroup })));
         let start = Start {
             driver,
             user: nix::unistd::geteuid().as_raw(),
@@ -679,7 +696,10 @@ impl Pool {
             plain: self.permissions.plain,
             gpudirect: self.permissions.gpudirect,
             store,
-            confinement: self.permissions.confinement.clone(),
+            confinement: self.permissions.confinement.clone().map(|confinement| {
+                let user = worker.profile.user.as_deref().or(self.command.privileges.user.as_ref());
+                confinement.with_writable(user.and_then(|user| user.jit_cache.as_ref()?.to_str().map(ToOwned::to_owned)))
+            }),
         };
         Ok((worker, start))
     }
@@ -749,7 +769,7 @@ impl Pool {
 /// Receives a worker's messages until it ends.
 fn watch(
     worker: &Arc<Worker>,
-    mut child: Child,
+    process: Process,
     (workers, ending, facts, failed, stays): (&Mutex<Workers>, &AtomicBool, &[OnceLock<GpuFacts>], &AtomicUsize, &Stays),
     log: Log,
     heard: impl Fn(&Arc<Worker>, Message),
@@ -764,8 +784,10 @@ fn watch(
                 break;
             }
             Ok(Some((Message::Ready(Ok(about)), None))) => {
-                // A store is none of the GPUs.
-                facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
+                // A store is none of the GPUs. A user can make processes of their own say anything.
+                if worker.profile.user.is_none() {
+                    facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
+                }
                 worker.opened.store(true, Ordering::SeqCst);
                 worker.set(Phase::Ready);
             }
@@ -794,33 +816,48 @@ fn watch(
         if let Some((client, admitted)) = lock(&worker.client).as_ref() {
             let Used { moved_in, moved_out, .. } = admitted.entry.used();
             let (client, until_unix_ms) = (client.clone(), unix_ms());
-            stays.add(Stay { gpu: worker.gpu(), worker: worker.pid, client, until_unix_ms, moved_in, moved_out, end: None });
+            let (gpu, worker) = (worker.gpu(), worker.pid);
+            stays.add(Stay { gpu, worker, client, until_unix_ms, moved_in, moved_out, end: None, failure: None });
         }
     }
-    // Set before the process has ended, so that this worker is no longer found.
-    if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
-        worker.set(Phase::Ended);
-    }
-    lock(workers).warm.retain(|o| !Arc::ptr_eq(o, worker));
-    let status = reap(&mut child, || if served && !ending.load(Ordering::SeqCst) { LEAVING } else { ENDING });
+    let no_longer_found = || {
+        if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
+            worker.set(Phase::Ended);
+        }
+        lock(workers).warm.retain(|o| !Arc::ptr_eq(o, worker));
+    };
+    let ended = if worker.is_opening() && process.cgroup.is_some() {
+        // Whoever waits until it has opened its GPU is to hear why it cannot.
+        let ended = process.reap(|| ENDING);
+        ended
+            .for_memory
+            .iter()
+            .for_each(|why| worker.set(Phase::Refused(format!("its worker was ended while it opened: {why}"))));
+        no_longer_found();
+        ended
+    } else {
+        // Before the process has ended.
+        no_longer_found();
+        process.reap(|| if served && !ending.load(Ordering::SeqCst) { LEAVING } else { ENDING })
+    };
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Gone);
     }
     // Before the seat is released, so that whoever waits for that sees it.
-    if served && !status.as_ref().is_ok_and(ExitStatus::success) {
+    if served && !ended.is_success() {
         failed.fetch_add(1, Ordering::SeqCst);
     }
-    worker.count_end(served, &status, ending.load(Ordering::SeqCst));
+    worker.count_end(served, ended.is_success(), ending.load(Ordering::SeqCst));
     // A client that it has not received is handed to another worker.
     let client = served.then(|| lock(&worker.client).take()).flatten();
     if let Some((client, admitted)) = &client {
-        let end = match &status {
-            _ if ending.load(Ordering::SeqCst) => End::ServerEnded,
-            Ok(status) if status.success() => End::Left,
-            _ => End::Failed,
+        let end = match ending.load(Ordering::SeqCst) {
+            true => End::ServerEnded,
+            false if ended.is_success() => End::Left,
+            false => End::Failed,
         };
         let used = admitted.entry.used();
-        stays.ended(worker.pid, client, &used, end);
+        stays.ended(worker.pid, client, &used, end, ended.failure());
         account_for(worker, client, &used, end);
     }
     // Then all that is to be written of it is on its way.
@@ -830,48 +867,18 @@ fn watch(
         let line = line.of_worker(worker.pid, worker.gpu());
         client.iter().fold(line, |line, client| client.on(line))
     };
-    match status {
-        Ok(status) if status.success() => {
-            if let Some(job) = client.as_ref().map(Client::words) {
-                let text = format!("worker {}: {job} has left; it was {}", worker.pid, worker.profile.place());
-                log(&about(LogLine::info(text)));
-            }
+    let Some(how) = ended.failure() else {
+        if let Some(job) = client.as_ref().map(Client::words) {
+            let text = format!("worker {}: {job} has left; it was {}", worker.pid, worker.profile.place());
+            log(&about(LogLine::info(text)));
         }
-        // A signal of a terminal or launcher is sent to the daemon, too; if the worker serves no client, nothing is
-        // lost.
-        Ok(status) if client.is_none() && matches!(status.signal(), Some(libc::SIGINT | libc::SIGTERM)) => {}
-        status => {
-            let how = status.map_or_else(|e| format!("exit status unknown: {e}"), |s| s.to_string());
-            let whose = client.as_ref().map(|client| format!(" (it served {})", client.words())).unwrap_or_default();
-            let text = format!("worker {} {} ended: {how}{whose}", worker.pid, worker.profile.place());
-            log(&about(LogLine::warning(text)));
-        }
+        return;
+    };
+    // A signal of a terminal or launcher is sent to the daemon, too; if the worker serves no client, nothing is lost.
+    let signal = ended.status.as_ref().ok().and_then(ExitStatus::signal);
+    if client.is_none() && matches!(signal, Some(libc::SIGINT | libc::SIGTERM)) {
+        return;
     }
-}
-
-/// Waits for the end of a process whose channel is closed; kills it on timeout.
-pub(super) fn reap(child: &mut Child, limit: impl Fn() -> Duration) -> io::Result<ExitStatus> {
-    let since = Instant::now();
-    while since.elapsed() < limit() {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    child.kill()?;
-    child.wait()
-}
-
-/// Passes on the output of a process line by line.
-pub(super) fn pass_on(output: PipeReader, line: &dyn Fn(&str)) {
-    let mut lines = BufReader::new(output);
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        match lines.by_ref().take(LINE).read_until(b'\n', &mut bytes) {
-            Ok(0) | Err(_) => return,
-            // It may contain a client's text, which must not insert line breaks or terminal control codes.
-            Ok(_) => line(&String::from_utf8_lossy(&bytes).trim_end().replace(char::is_control, " ")),
-        }
-    }
+    let whose = client.as_ref().map(|client| format!(" (it served {})", client.words())).unwrap_or_default();
+    log(&about(LogLine::warning(format!("worker {} {} ended: {how}{whose}", worker.pid, worker.profile.place()))));
 }

@@ -14,8 +14,8 @@ const CAP_IPC_LOCK: libc::c_ulong = 14;
 /// `_LINUX_CAPABILITY_VERSION_3`
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// The user that workers run as.
-#[derive(Debug, Clone)]
+/// A user that workers run as.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkerUser {
     pub(crate) name: String,
     uid: Uid,
@@ -23,6 +23,8 @@ pub(crate) struct WorkerUser {
     /// Its groups, of which one may have the GPUs' devices.
     groups: Vec<Gid>,
     pub(crate) home: PathBuf,
+    /// The directory in which the driver keeps compiled code for this user's jobs alone.
+    pub(crate) jit_cache: Option<PathBuf>,
 }
 
 impl WorkerUser {
@@ -30,16 +32,53 @@ impl WorkerUser {
     pub(crate) fn find(name: &str) -> Result<WorkerUser, ServeError> {
         let failed = |why: String| ServeError::WorkerUser { name: name.to_owned(), why };
         if !nix::unistd::geteuid().is_root() {
-            return Err(failed("only a server that runs as root can start processes of another user".to_owned()));
+            return Err(WorkerUser::only_root(name));
         }
-        let found = User::from_name(name).map_err(|e| failed(e.to_string()))?;
+        let numbered = || User::from_uid(Uid::from_raw(name.parse().ok()?)).transpose();
+        let found = User::from_name(name).transpose().or_else(numbered).transpose().map_err(|e| failed(e.to_string()))?;
         let user = found.ok_or_else(|| failed("there is no such user on this machine".to_owned()))?;
         if user.uid.is_root() {
             return Err(failed("that is the server's own user".to_owned()));
         }
-        let text = CString::new(user.name.as_str()).map_err(|e| failed(e.to_string()))?;
-        let groups = getgrouplist(&text, user.gid).map_err(|e| failed(format!("its groups are not known: {e}")))?;
-        Ok(WorkerUser { name: user.name, uid: user.uid, gid: user.gid, groups, home: user.dir })
+        WorkerUser::of(user).map_err(failed)
+    }
+
+    /// The error of a server that cannot start processes of other users.
+    pub(super) fn only_root(name: &str) -> ServeError {
+        let why = "only a server that runs as root can start processes of another user".to_owned();
+        ServeError::WorkerUser { name: name.to_owned(), why }
+    }
+
+    /// The account of a job's user, by its name. The error is for the client.
+    pub(super) fn named(name: &str) -> Result<WorkerUser, String> {
+        WorkerUser::of_client(User::from_name(name), || format!("this machine has no user {name}"))
+    }
+
+    /// The same by its number.
+    pub(super) fn numbered(uid: u32) -> Result<WorkerUser, String> {
+        WorkerUser::of_client(User::from_uid(Uid::from_raw(uid)), || format!("this machine has no user of uid {uid}"))
+    }
+
+    fn of_client(found: nix::Result<Option<User>>, none: impl Fn() -> String) -> Result<WorkerUser, String> {
+        let user = found.map_err(|e| format!("its user cannot be looked up: {e}"))?.ok_or_else(none)?;
+        if user.uid.is_root() {
+            return Err("root's jobs have no other user".to_owned());
+        }
+        WorkerUser::of(user)
+    }
+
+    fn of(user: User) -> Result<WorkerUser, String> {
+        let text = CString::new(user.name.as_str()).map_err(|e| e.to_string())?;
+        let groups = getgrouplist(&text, user.gid).map_err(|e| format!("its groups are not known: {e}"))?;
+        Ok(WorkerUser { name: user.name, uid: user.uid, gid: user.gid, groups, home: user.dir, jit_cache: None })
+    }
+
+    pub(super) fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
+    pub(super) fn gid(&self) -> u32 {
+        self.gid.as_raw()
     }
 
     /// Becomes this user. Only system calls.

@@ -36,6 +36,7 @@ impl State {
                 Ok(state) => greet::answer(conn, Ok(&state.encoded())),
                 Err(why) => greet::answer(conn, Err(&why.to_string())),
             },
+            Opening::WorkerEnd(worker) => greet::answer(conn, Ok(self.failure_of(*worker, &asker).as_bytes())),
             _ => self.report().send(conn),
         });
         told.map_err(|e| WelcomeError::Client { peer, error: e.into() })?;

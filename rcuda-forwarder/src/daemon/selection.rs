@@ -101,7 +101,7 @@ pub(super) fn select(command: &Command, driver: &Path, wanted: &SharedGpus) -> R
 fn probe(command: &Command, driver: &Path, visible: Option<&str>) -> Result<Vec<String>, ServeError> {
     let failed = |why: String| ServeError::Driver { driver: driver.into(), why };
     // It serves no client. A driver that root starts may make its device files, for which a worker lacks the rights.
-    let mut probe = Command { privileges: Privileges::default(), ..command.clone() }.prepare();
+    let mut probe = Command { privileges: Privileges::default(), ..command.clone() }.prepare(None);
     probe.envs(visible.map(|list| (VISIBLE, list)));
     let out = probe.arg(worker::PROBE).arg(driver).stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
     if !out.status.success() {

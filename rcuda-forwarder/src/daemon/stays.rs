@@ -23,8 +23,10 @@ pub(super) struct Stay {
     /// Whether the job came by a move, and left by one.
     pub(super) moved_in: bool,
     pub(super) moved_out: bool,
-    /// How it has ended, once the worker's process has.
+    /// How it has ended, once the worker's process has,
     pub(super) end: Option<End>,
+    /// and how that process has, unless as it should.
+    pub(super) failure: Option<String>,
 }
 
 impl Stay {
@@ -47,11 +49,17 @@ impl Stays {
         stays.push_back(stay);
     }
 
-    /// The worker of one of them has ended, after this use.
-    pub(super) fn ended(&self, worker: u32, client: &Client, used: &Used, end: End) {
+    /// The worker of one of them has ended, after this use; with a failure not as it should.
+    pub(super) fn ended(&self, worker: u32, client: &Client, used: &Used, end: End, failure: Option<String>) {
         if let Some(stay) = lock(&self.0).iter_mut().rev().find(|stay| stay.is(worker, client)) {
             (stay.moved_in, stay.moved_out, stay.end) = (used.moved_in, used.moved_out, Some(end));
+            stay.failure = failure;
         }
+    }
+
+    /// The latest one by a process.
+    pub(super) fn latest_of(&self, worker: u32) -> Option<Stay> {
+        lock(&self.0).iter().rev().find(|stay| stay.worker == worker).cloned()
     }
 
     /// Those that ended within the last ten minutes.
@@ -76,15 +84,21 @@ mod tests {
         let stays = Stays::default();
         let stay = |worker, until_unix_ms| {
             let client = client.clone();
-            Stay { gpu: 0, worker, client, until_unix_ms, moved_in: false, moved_out: false, end: None }
+            Stay { gpu: 0, worker, client, until_unix_ms, moved_in: false, moved_out: false, end: None, failure: None }
         };
         (0..KEPT as u32 + 5).for_each(|worker| stays.add(stay(worker, u64::from(worker))));
         let told = stays.recent(TOLD_MS);
         assert_eq!((told.len(), told[0].worker, told[0].end), (KEPT, 5, None));
-        stays.ended(5, &client, &Used { moved_out: true, ..Used::default() }, End::Left);
-        stays.ended(4, &client, &Used::default(), End::Failed);
+        stays.ended(5, &client, &Used { moved_out: true, ..Used::default() }, End::Left, None);
+        stays.ended(4, &client, &Used::default(), End::Failed, None);
         let told = stays.recent(TOLD_MS + 5);
         assert!(told[0].is(5, &client) && told[0].moved_out && told[0].end == Some(End::Left), "{told:?}");
+        // Another process got the number later.
+        stays.add(stay(6, TOLD_MS));
+        stays.ended(7, &client, &Used::default(), End::Failed, Some("signal: 9".into()));
+        let latest = |worker| stays.latest_of(worker).map(|stay| (stay.until_unix_ms, stay.failure));
+        assert_eq!([latest(5), latest(7)], [None, Some((7, Some("signal: 9".to_owned())))]);
+        assert_eq!(latest(6), Some((TOLD_MS, None)));
         assert!(told[1].end.is_none() && stays.recent(TOLD_MS + 6)[0].worker == 6);
     }
 }

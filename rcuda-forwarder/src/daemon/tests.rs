@@ -2,11 +2,15 @@
 
 use super::*;
 use crate::control::{Control, ControlReply};
+use crate::daemon::privileges::Privileges;
+use crate::daemon::worker_command::Command;
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
 use crate::handshake::Trust;
+use crate::limits::{ClientLimits, WorkerLimits};
 use crate::link::{Credentials, Landing, Link, LinkError, TimeLimits, Transport, bulk_connect};
 use crate::place::fake::{self, Fake};
+use crate::sandbox::SandboxMode;
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
@@ -38,6 +42,8 @@ mod requests;
 mod take_over;
 mod unix_users;
 mod users;
+mod worker_end;
+mod worker_users;
 
 /// Users that no machine has.
 const ANN: u32 = 4_000_001;
@@ -87,7 +93,10 @@ fn start_daemon(options: &ServeOptions, gpus: Vec<u32>, sockets: Sockets) -> Res
         privileges: Privileges::default(),
         variables: Vec::new(),
     };
-    Daemon::start(options, gpus, command, None, sockets, log)
+    let separates = matches!(options.worker_user, Some(WorkerUserSpec::Client(_)));
+    let client_users = separates.then(|| ClientUsers::new(None, None)).transpose()?;
+    let setup = Setup { command, confinement: None, cgroups: None, client_users };
+    Daemon::start(options, gpus, setup, sockets, log)
 }
 
 /// Options of a daemon with this directory.
@@ -111,6 +120,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         clients: ClientLimits::default(),
         warm: 1,
         of_worker: WorkerLimits::of_machine(),
+        host_memory: None,
         targets: Vec::new(),
         // Not the program that confines itself.
         sandbox: SandboxMode::Off,
@@ -531,7 +541,8 @@ fn a_worker_waits_ready_and_has_the_jobs_environment() {
     assert_eq!((about(&first, "device"), about(&first, "env")), ("3".into(), "CUDA_MODULE_LOADING=EAGER".into()));
     // The next worker with this profile is started some time after this one: it is older than the next connection.
     let ready = || {
-        let profile = Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())] };
+        let profile =
+            Profile { gpu: 0, virtual_device: 3, env: vec![("CUDA_MODULE_LOADING".into(), "EAGER".into())], user: None };
         s.daemon.state.pool.warm(&profile).first().map(|w| w.pid() as i32)
     };
     assert!(ready().is_none() || began.elapsed() >= Duration::from_millis(500), "it is made at once");

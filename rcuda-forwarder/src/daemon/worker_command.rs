@@ -1,10 +1,12 @@
 //! How processes of the server are started.
 
 use super::env;
-use super::privileges::Privileges;
+use super::privileges::{Privileges, WorkerUser};
 use crate::address_space;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
@@ -22,8 +24,21 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Creates a command without the server's variables, except those that a worker inherits.
-    pub(super) fn prepare(&self) -> std::process::Command {
+    /// The same as another user.
+    pub(super) fn as_user(&self, user: &WorkerUser) -> Command {
+        let mut command = self.clone();
+        command.privileges = Privileges { user: Some(user.clone()), without_capabilities: false };
+        command.variables.extend([("HOME", user.home.clone().into()), ("USER", user.name.clone().into())]);
+        if let Some(directory) = &user.jit_cache {
+            command.variables.retain(|(name, _)| *name != "CUDA_CACHE_DISABLE");
+            command.variables.push(("CUDA_CACHE_PATH", directory.into()));
+        }
+        command
+    }
+
+    /// Creates a command without the server's variables, except those that a worker inherits. Its process enters the cgroup of this
+    /// [`entrance`](super::cgroups::WorkerCgroup::entrance) first of all.
+    pub(super) fn prepare(&self, cgroup: Option<File>) -> std::process::Command {
         let mut c = std::process::Command::new(&self.program);
         // The program's path may not be its name.
         c.arg0("mrcuda").args(&self.arguments).env_clear();
@@ -33,6 +48,11 @@ impl Command {
         // SAFETY: between fork and exec only these system calls are made.
         unsafe {
             c.pre_exec(move || {
+                if let Some(cgroup) = &cgroup
+                    && libc::write(cgroup.as_raw_fd(), c"0".as_ptr().cast(), 1) != 1
+                {
+                    return Err(io::Error::last_os_error());
+                }
                 // The daemon's threads block signals, which must end a worker.
                 let none = nix::sys::signal::SigSet::empty();
                 none.thread_set_mask()?;

@@ -89,6 +89,8 @@ pub(crate) enum Opening {
     Events,
     /// A request about a drain of the server.
     Drain(DrainRequest),
+    /// A question of a job that has lost the worker with this process: how it has failed.
+    WorkerEnd(u32),
 }
 
 impl Opening {
@@ -101,6 +103,7 @@ impl Opening {
             Opening::Move(_) => 5,
             Opening::Events => 6,
             Opening::Drain(_) => 7,
+            Opening::WorkerEnd(_) => 8,
         }
     }
 
@@ -124,6 +127,7 @@ impl Opening {
             Opening::Bulk { name, rdma } => (*name, *rdma).put(&mut out),
             Opening::Move(request) => request.put(&mut out),
             Opening::Drain(request) => request.put(&mut out),
+            Opening::WorkerEnd(worker) => worker.put(&mut out),
             Opening::Inspect | Opening::Trial | Opening::Events => {}
         }
         out
@@ -142,6 +146,7 @@ impl Opening {
             5 => Opening::Move(Wire::get(src)?),
             6 => Opening::Events,
             7 => Opening::Drain(Wire::get(src)?),
+            8 => Opening::WorkerEnd(Wire::get(src)?),
             _ => return Err(Short),
         };
         match &opening {

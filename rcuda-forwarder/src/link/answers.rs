@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
+/// Why a link is lost whose worker's end is closed.
+const ENDED: &str = "it has ended";
 /// How long the receiver thread sleeps without polling.
 const NAP: Duration = Duration::from_millis(500);
 
@@ -86,15 +88,16 @@ impl Answers {
             };
             let why = match more.and_then(|more| if more { common.receive(&mut desk.inbox).map(Some) } else { Ok(None) }) {
                 Ok(Some(true)) => continue,
-                Ok(None) if self.closed.load(Ordering::Acquire) && desk.inbox.source().waiting().is_ok_and(|n| n == 0) => {
-                    "it has ended".to_owned()
-                }
+                Ok(None) if self.closed.load(Ordering::Acquire) && desk.inbox.source().waiting().is_ok_and(|n| n == 0) => None,
                 Ok(None) => break,
-                Ok(Some(false)) => "it has ended".to_owned(),
-                Err(e) => e.to_string(),
+                Ok(Some(false)) => None,
+                Err(e) => Some(e.to_string()),
             };
             desk.over = true;
-            common.lose(&why);
+            match why {
+                Some(why) => common.lose(&why),
+                None => common.hung_up(ENDED),
+            }
             self.close();
             // The program may free the memory as soon as it knows that the link is lost.
             common.bulk.wait_unwritten();
@@ -109,9 +112,10 @@ impl CallTransport for Answers {
     fn send_all(&self, common: &Common) {
         let limit = common.limits.silence;
         let (mut seen, mut silence) = (0, Silence::new(limit));
-        let why = loop {
+        loop {
             if common.conn.wait_gone(silence.interval()) {
-                break "it has ended".to_owned();
+                common.hung_up(ENDED);
+                break;
             }
             let written = self.words().written.0.load(Ordering::SeqCst);
             // Unread messages show that it is this process that is late.
@@ -119,10 +123,10 @@ impl CallTransport for Answers {
                 seen = written;
                 silence.broken();
             } else if silence.goes_on() {
-                break silent(limit).to_string();
+                common.lose(&silent(limit).to_string());
+                break;
             }
-        };
-        common.lose(&why);
+        }
         self.close();
     }
 

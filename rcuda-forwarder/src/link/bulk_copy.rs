@@ -4,6 +4,7 @@ use super::bulk::End;
 use super::common::Common;
 use super::shared::Shared;
 use crate::conn::Conn;
+use crate::greet::has_hung_up;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +13,8 @@ impl Common {
     /// Serves a connection for large copies until it ends. Without it the link is of no use.
     fn serve_bulk(&self, conn: &Conn, to_device: bool) {
         if let Err(why) = self.bulk.serve(conn, to_device) {
-            self.lose(&format!("a connection for large copies has failed: {why}"));
+            let text = format!("a connection for large copies has failed: {why}");
+            if has_hung_up(&why) { self.hung_up(&text) } else { self.lose(&text) }
         }
     }
 }

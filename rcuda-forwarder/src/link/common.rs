@@ -2,6 +2,7 @@
 
 use super::bulk::Bulk;
 use super::host_mirror::Alike;
+use super::inquiry::Inquiry;
 use super::replies::Replies;
 use super::time_limits::TimeLimits;
 use crate::conn::Conn;
@@ -76,10 +77,18 @@ pub(super) struct Common {
     pub(super) leaves: Mutex<Leaves>,
     pub(super) alike: Alike,
     pub(super) bulk: Bulk,
+    pub(super) inquiry: Inquiry,
     pub(super) limits: TimeLimits,
 }
 
 impl Common {
+    /// The worker has hung up: marks the connection as lost, with what the worker's server says of its end.
+    pub(super) fn hung_up(&self, why: &str) {
+        // A link that is closed has no use for a reason.
+        let why = if self.replies.is_lost() { why.to_owned() } else { self.inquiry.explain(why) };
+        self.lose(&why);
+    }
+
     /// Marks the connection as lost. The receiver detects this and fails all waiting threads.
     pub(super) fn lose(&self, why: &str) {
         self.replies.lose(why);

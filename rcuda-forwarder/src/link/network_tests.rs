@@ -142,7 +142,7 @@ fn exchange(seed: u64, breaks: bool) {
     let by = if network.random().below(2) == 0 { By::Plain } else { By::Tls };
     let (ours, theirs) = connect(&mut network, by, breaks.then_some(THREADS * CALLS * 500));
     let limits = TimeLimits { silence: Duration::from_secs(300), ..TimeLimits::default() };
-    let link = Link::start(ours, server(), info(), limits, Transport::Tcp, None).unwrap();
+    let link = Link::start(ours, (server(), Inquiry::default()), info(), limits, Transport::Tcp, None).unwrap();
     link.set_fault_hook(|fault| assert_eq!(fault.id, FAILS));
     let wrong = AtomicUsize::new(0);
     let (lost, read) = thread::scope(|s| {
@@ -192,7 +192,7 @@ fn who_waits_for_room_in_the_ring_returns_when_the_connection_ends() {
             let mut network = Network::new(seed);
             let (ours, theirs) = connect(&mut network, By::Plain, None);
             let limits = TimeLimits { silence: Duration::from_secs(300), ..TimeLimits::default() };
-            let link = Link::start(ours, server(), info(), limits, Transport::Tcp, None).unwrap();
+            let link = Link::start(ours, (server(), Inquiry::default()), info(), limits, Transport::Tcp, None).unwrap();
             thread::scope(|s| {
                 // Nothing is read, so that the ring fills up.
                 let fill = || while link.send(WORKS, &[&[1; 100]]).is_ok() {};

@@ -7,6 +7,7 @@ use super::time_limits::Silence;
 use super::transport::CallTransport;
 use crate::conn::Conn;
 use crate::futex;
+use crate::greet::has_hung_up;
 use crate::inbox::Inbox;
 use crate::pipe::Spin;
 use crate::ring::{Consumer, Taken};
@@ -110,21 +111,22 @@ impl Socket {
     fn read_messages(&self, common: &Common, desk: &mut Desk, mine: Option<&Waiter>) {
         let wanted = || !mine.is_some_and(Waiter::is_here) && self.something();
         while !desk.over && (!desk.inbox.is_empty() || self.conn.has_read_ahead() || wanted()) {
-            let why = match common.receive(&mut desk.inbox) {
+            match common.receive(&mut desk.inbox) {
                 Ok(true) => {
                     self.received.store(desk.inbox.taken(), Ordering::Relaxed);
                     continue;
                 }
-                Ok(false) => "it has ended".to_owned(),
-                Err(e) => e.to_string(),
-            };
-            self.end_reading(common, desk, &why);
+                Ok(false) => common.hung_up("it has ended"),
+                Err(e) if has_hung_up(&e) => common.hung_up(&e.to_string()),
+                Err(e) => common.lose(&e.to_string()),
+            }
+            self.end_reading(common, desk);
         }
     }
 
-    fn end_reading(&self, common: &Common, desk: &mut Desk, why: &str) {
+    /// Ends a connection that is lost.
+    fn end_reading(&self, common: &Common, desk: &mut Desk) {
         desk.over = true;
-        common.lose(why);
         common.ring.stop();
         common.bulk.wait_unwritten();
         common.replies.fail_all();
@@ -146,7 +148,12 @@ impl CallTransport for Socket {
             }
         }) {
             if let Err(e) = sent {
-                common.lose(&format!("sending failed: {e}"));
+                let why = format!("sending failed: {e}");
+                if has_hung_up(&e) {
+                    common.hung_up(&why)
+                } else {
+                    common.lose(&why)
+                }
                 break;
             }
         }
@@ -196,7 +203,8 @@ impl CallTransport for Socket {
             if !(has_read && spin.until(|| self.something() || self.pollers.load(Ordering::SeqCst) != 0)) {
                 if self.is_silent(common.limits.silence) {
                     let mut desk = lock(&self.desk);
-                    return self.end_reading(common, &mut desk, &silent(common.limits.silence).to_string());
+                    common.lose(&silent(common.limits.silence).to_string());
+                    return self.end_reading(common, &mut desk);
                 }
                 spin.learn(began.elapsed());
             }

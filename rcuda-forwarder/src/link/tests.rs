@@ -27,7 +27,18 @@ pub(super) fn server() -> Peer {
 
 pub(super) fn linked(silence: Duration) -> (Arc<Link>, Conn) {
     let (ours, theirs) = pair();
-    (Link::start(ours, server(), info(), TimeLimits { silence, ..TimeLimits::default() }, Transport::Tcp, None).unwrap(), theirs)
+    (
+        Link::start(
+            ours,
+            (server(), Inquiry::default()),
+            info(),
+            TimeLimits { silence, ..TimeLimits::default() },
+            Transport::Tcp,
+            None,
+        )
+        .unwrap(),
+        theirs,
+    )
 }
 
 const LONG: Duration = Duration::from_secs(30);
@@ -64,7 +75,7 @@ fn answers_find_their_callers_in_any_order() {
 #[test]
 fn over_rdma_calls_and_answers_are_the_same() {
     let (ours, mut peer, carrier) = connections(Nature::good(9, CALL_RING));
-    let link = Link::start(ours, server(), info(), TimeLimits::default(), Transport::Rdma, None).unwrap();
+    let link = Link::start(ours, (server(), Inquiry::default()), info(), TimeLimits::default(), Transport::Rdma, None).unwrap();
     assert_eq!(link.transport(), Transport::Rdma);
     // Less than the ring: this thread reads it only when all of it is on its way.
     let body: Vec<u8> = (0..700_000u32).map(|i| (i >> 5) as u8).collect();
@@ -337,8 +348,15 @@ fn shared(silence: Duration) -> (Arc<Link>, Conn, Inbox<Calls>, Writer) {
     let (ours, theirs) = pair();
     // It has mapped the memory that comes.
     greet::answer(&theirs, Ok(&[])).unwrap();
-    let link =
-        Link::start(ours, server(), info(), TimeLimits { silence, ..TimeLimits::default() }, Transport::Shm, None).unwrap();
+    let link = Link::start(
+        ours,
+        (server(), Inquiry::default()),
+        info(),
+        TimeLimits { silence, ..TimeLimits::default() },
+        Transport::Shm,
+        None,
+    )
+    .unwrap();
     let fd = theirs.receive_descriptors(Instant::now() + LONG).unwrap().0;
     let memory = Arc::new(Memory::received(fd.as_fd()).unwrap());
     let closed = Closed::default();

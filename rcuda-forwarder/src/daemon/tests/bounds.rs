@@ -60,7 +60,7 @@ fn a_client_has_so_many_workers_and_no_more() {
 #[test]
 fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
     let s = Scene::lending(vec![0]);
-    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new(), user: None };
     for _ in 0..5 {
         assert!(soon(|| !s.daemon.state.pool.warm(&profile).is_empty()));
         let warm = s.daemon.state.pool.warm(&profile).remove(0);
@@ -74,7 +74,7 @@ fn a_dead_worker_that_was_kept_ready_costs_nobody_a_refusal() {
 #[test]
 fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let s = Scene::lending(vec![0]);
-    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new(), user: None };
     let warm = s.daemon.state.pool.warm(&profile).remove(0);
     warm.wait_ready(Instant::now() + Duration::from_secs(20)).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(warm.pid() as i32), Signal::SIGSTOP).unwrap();
@@ -116,7 +116,7 @@ fn a_worker_that_its_daemon_does_not_hear_leaves_the_client_to_another_one() {
 #[test]
 fn tickets_for_no_connection_are_refused() {
     let s = Scene::lending(vec![0]);
-    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new(), user: None };
     let worker = s.daemon.state.pool.warm(&profile).remove(0);
     for (left, known) in [(0, 0), (2, 1)] {
         s.daemon.state.expect(&worker, [7; 32], left);
@@ -295,7 +295,7 @@ fn a_server_says_that_it_serves_when_a_worker_has_opened_a_gpu() {
 #[test]
 fn as_many_workers_are_kept_ready_as_asked() {
     let s = Scene::with(vec![0], |o| o.warm = 3);
-    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new() };
+    let profile = Profile { gpu: 0, virtual_device: 0, env: Vec::new(), user: None };
     let kept = || s.daemon.state.pool.warm(&profile).iter().map(|w| w.pid() as i32).collect::<Vec<_>>();
     assert!(soon(|| kept().len() == 3));
     let first = kept();
