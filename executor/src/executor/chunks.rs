@@ -1,7 +1,7 @@
 //! Chunks: physical memory that is mapped in the job's arena.
 
 use super::state::mappings::Mapped;
-use super::{ContextState, Executor, fresh_number, short};
+use super::{ContextState, Executor, short};
 use cuda_api::address_map::{ARENA, GRANULE, own_base};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
@@ -30,17 +30,17 @@ impl Executor {
                 return Err(rc);
             }
         };
-        let number = fresh_number();
         if let Some(imported) = imported
             && self.map_memory(address, bytes, imported.memory).is_ok()
         {
-            let (memory, descriptor, at_source) = (imported.memory, Some(imported.descriptor), Some(imported.number));
-            chunks.insert(address, Mapped { bytes, memory, number, descriptor, at_source, _held: held });
+            let own = Mapped::own(bytes, imported.memory, held);
+            let adopted = Mapped { descriptor: Some(imported.descriptor), at_source: Some(imported.number), ..own };
+            chunks.insert(address, adopted);
             return Ok(());
         }
         let memory = self.create_chunk(bytes)?;
         self.map_memory(address, bytes, memory)?;
-        chunks.insert(address, Mapped { bytes, memory, number, descriptor: None, at_source: None, _held: held });
+        chunks.insert(address, Mapped::own(bytes, memory, held));
         Ok(())
     }
 
