@@ -17,7 +17,7 @@ use crate::conn::Conn;
 use crate::endpoint::Endpoint;
 use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown};
 use crate::handshake::{HandshakeError, ServerTls};
-use crate::limits::{ClientLimits, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
+use crate::limits::{ClientLimits, EvictStopped, JOB_UNACKNOWLEDGED, Limits, WorkerLimits};
 use crate::link::BULK_UNACKNOWLEDGED;
 use crate::local_socket::LocalSocket;
 use crate::sandbox::{Confinement, Sandbox, SandboxMode, Wishes};
@@ -78,6 +78,7 @@ mod ending;
 mod env;
 mod error;
 mod events;
+mod eviction;
 mod gpu_users;
 mod inspect;
 mod leaving;
@@ -169,6 +170,8 @@ pub struct ServeOptions {
     pub warm: u32,
     /// Resource limits of each worker.
     pub of_worker: WorkerLimits,
+    /// When the memory of stopped jobs is evicted; `None`: it stays on the GPU.
+    pub evict_stopped: Option<EvictStopped>,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").
     pub targets: Vec<Target>,
     /// Whether workers run in a sandbox.
@@ -229,6 +232,8 @@ struct State {
     log: Log,
     /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<RateLimitedLog>,
+    /// Log of what happens to the memory of stopped jobs, likewise.
+    evictions: Arc<RateLimitedLog>,
 }
 
 /// A running daemon.
@@ -469,7 +474,8 @@ impl Daemon {
             HandshakeError::File(why) => ServeError::Certificate(why),
             why => ServeError::Tls(why.to_string()),
         })?;
-        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker);
+        let limits =
+            Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker, o.evict_stopped);
         let open =
             |file: &PathBuf| Accounting::open(file, log).map_err(|source| ServeError::Accounting { file: file.clone(), source });
         let accounting = o.accounting.as_ref().map(open).transpose()?;
@@ -522,6 +528,7 @@ impl Daemon {
             retirement: Retirement::default(),
             log,
             refusals: RateLimitedLog::new(log, "refusals of clients"),
+            evictions: RateLimitedLog::new(log, "lines about jobs that are stopped"),
         });
         let mut daemon = Daemon {
             state: state.clone(),
@@ -807,6 +814,7 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assi
         (Some(state), Message::Stays(request, why)) => state.note_stay(worker, request, &why),
         (Some(state), Message::Connect(number, to, ms)) => outgoing::connect(worker, state.pool.targets(), number, to, ms),
         (Some(state), Message::Forget(secret)) => state.tickets.forget(worker, &secret),
+        (Some(state), Message::Eviction(news)) => state.note_eviction(worker, news),
         _ => {}
     };
     state.pool.start(profile, heard)

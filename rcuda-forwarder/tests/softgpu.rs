@@ -81,6 +81,7 @@ fn daemon(directory: &Path) -> ExitCode {
         clients: ClientLimits { memory: is_small.then_some(20 << 20), ..ClientLimits::default() },
         warm: 1,
         of_worker: if is_small { small } else { usual },
+        evict_stopped: None,
         drain: None,
         accounting: None,
         metrics: None,

@@ -32,7 +32,7 @@ pub enum NotEvicted {
     #[error("its GPU is not idle: {0}")]
     Busy(String),
     /// Another place uses the memory, or is about to.
-    #[error("a move of the job is under way")]
+    #[error("a move of the job is under way, or copies between its GPUs have connections")]
     Moving,
     /// There is no chunk, or each is used by another process or has other mappings.
     #[error("it has no memory that could be taken off the GPU")]

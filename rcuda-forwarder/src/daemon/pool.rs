@@ -7,6 +7,7 @@ use super::counters::{Counters, Settled};
 use super::earlier::Earlier;
 use super::error::AssignError;
 use super::events::Events;
+use super::eviction::Eviction;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::rate::Rates;
@@ -27,6 +28,7 @@ use crate::targets::{Sender, Targets};
 use crate::threads;
 use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
+use executor::Budget as HostMemory;
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::BorrowedFd;
@@ -121,6 +123,7 @@ pub(crate) struct Worker {
     settled: Settled,
     /// Number of connections that are being made for it.
     outgoing: AtomicUsize,
+    eviction: Eviction,
 }
 
 /// A connection that is being made for a worker.
@@ -225,6 +228,11 @@ impl Worker {
     /// The requests to move its job.
     pub(super) fn requested(&self) -> &Requested {
         &self.requested
+    }
+
+    /// What it has of its job in host memory.
+    pub(super) fn eviction(&self) -> &Eviction {
+        &self.eviction
     }
 
     /// Its client, if it has one.
@@ -424,6 +432,8 @@ pub(super) struct Pool {
     /// All workers are ending.
     ending: Arc<AtomicBool>,
     limits: Limits,
+    /// For the memory of stopped jobs.
+    host_memory: Arc<HostMemory>,
     permissions: Permissions,
     accounting: Option<Arc<Accounting>>,
     counters: Arc<Counters>,
@@ -473,6 +483,7 @@ impl Pool {
             accounts: Mutex::default(),
             failed: Arc::default(),
             ending: Arc::default(),
+            host_memory: HostMemory::new(limits.evict_stopped.map_or(0, |evict| evict.memory)),
             limits,
             permissions,
             accounting,
@@ -549,6 +560,11 @@ impl Pool {
     /// Number of offered GPUs.
     pub(super) fn gpus(&self) -> u32 {
         self.gpus.len() as u32
+    }
+
+    /// The host memory for the memory of stopped jobs.
+    pub(super) fn host_memory(&self) -> &Arc<HostMemory> {
+        &self.host_memory
     }
 
     /// What has happened so far.
@@ -666,6 +682,7 @@ impl Pool {
             counters: self.counters.clone(),
             settled: Settled::default(),
             outgoing: AtomicUsize::new(0),
+            eviction: Eviction::default(),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -678,6 +695,7 @@ impl Pool {
             limits: self.limits.of_worker,
             plain: self.permissions.plain,
             gpudirect: self.permissions.gpudirect,
+            evict_after: self.limits.evict_stopped.map(|evict| evict.after),
             store,
             confinement: self.permissions.confinement.clone(),
         };
@@ -803,6 +821,8 @@ fn watch(
     }
     lock(workers).warm.retain(|o| !Arc::ptr_eq(o, worker));
     let status = reap(&mut child, || if served && !ending.load(Ordering::SeqCst) { LEAVING } else { ENDING });
+    // With the process its memory has ended.
+    worker.eviction.over();
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Gone);
     }

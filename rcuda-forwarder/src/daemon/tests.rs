@@ -111,6 +111,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         clients: ClientLimits::default(),
         warm: 1,
         of_worker: WorkerLimits::of_machine(),
+        evict_stopped: None,
         targets: Vec::new(),
         // Not the program that confines itself.
         sandbox: SandboxMode::Off,

@@ -77,6 +77,8 @@ pub(super) struct Common {
     pub(super) alike: Alike,
     pub(super) bulk: Bulk,
     pub(super) limits: TimeLimits,
+    /// Whether heartbeats that ask for it are answered.
+    pub(super) answers_heartbeats: bool,
 }
 
 impl Common {
