@@ -736,10 +736,11 @@ impl<P: Place> Worker<P> {
     fn goodbye(&self, ticket: u64) -> ! {
         ending::note_goodbye();
         self.counting.goodbye();
+        // Until the process has ended: nothing is restored for a job that leaves.
+        let _stays = self.eviction.stay();
         // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
         let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
         if requests == [0, 0] && self.place.host_calls() == 0 {
-            let _stays = self.eviction.stay();
             self.completion.stop_while(|| self.place.clone().close());
         }
         self.pass_text_on();
@@ -757,7 +758,8 @@ impl<P: Place> Worker<P> {
             // serves as the heartbeat.
             let Ok(mut out) = self.out.try_lock() else { continue };
             self.eviction.beats(out.progress().map(|progress| progress.read));
-            if out.has_room() {
+            // In a stopped job they would pile up; when it goes on, it answers those that it has.
+            if !self.eviction.is_silent() && out.has_room() {
                 let code = if self.eviction.is_on() { ANSWER_WANTED } else { code::SUCCESS };
                 let head = AnswerHead { len: ANSWER_HEAD as u32, code, ticket: HEARTBEAT };
                 self.write(&mut **out, &[&head.bytes()]);

@@ -16,19 +16,37 @@ pub(super) struct Eviction(Mutex<Account>);
 
 #[derive(Debug, Default)]
 struct Account {
-    /// What it may have there; given back when the worker is gone.
-    granted: Option<Held>,
-    bytes: u64,
+    /// What it may have there, with its bytes; given back when the worker is gone.
+    granted: Option<(Held, u64)>,
+    /// Bytes that it has there.
+    evicted: Option<u64>,
+    /// Its job waits for them.
+    waits: bool,
+}
+
+impl Account {
+    /// It has so many there, at most what it was granted; `None` if it was granted nothing.
+    fn evict(&mut self, bytes: u64) -> Option<u64> {
+        let (_, granted) = self.granted.as_ref().filter(|_| self.evicted.is_none())?;
+        self.evicted = Some(bytes.min(*granted));
+        self.evicted
+    }
+
+    /// Its job waits from now on for so many; `None` if that makes no sense.
+    fn wait(&mut self) -> Option<u64> {
+        self.evicted.filter(|_| !std::mem::replace(&mut self.waits, true))
+    }
+
+    /// It has nothing there any more, and had so much.
+    fn end(&mut self) -> Option<u64> {
+        std::mem::take(self).evicted
+    }
 }
 
 impl Eviction {
-    fn grant(&self, held: Option<Held>) {
-        lock(&self.0).granted = held;
-    }
-
     /// The worker's process has ended, or all is back.
     pub(super) fn over(&self) {
-        *lock(&self.0) = Account::default();
+        lock(&self.0).end();
     }
 }
 
@@ -49,7 +67,7 @@ impl State {
         let (line, kind, bytes) = match news {
             EvictionNews::Wanted(bytes) => return self.allow_eviction(worker, bytes),
             EvictionNews::Evicted(EvictedMemory { bytes, rest, ms }) => {
-                lock(&eviction.0).bytes = bytes;
+                let Some(bytes) = lock(&eviction.0).evict(bytes) else { return };
                 let text = format!(
                     "its job gives no sign of life: {} of its memory are in host memory now, which took {}; {} stay on the GPU",
                     size(bytes),
@@ -66,13 +84,12 @@ impl State {
                 return self.say_of(worker, LogLine::warning(text));
             }
             EvictionNews::Waits => {
-                let bytes = lock(&eviction.0).bytes;
+                let Some(bytes) = lock(&eviction.0).wait() else { return };
                 let text = format!("its job goes on, and waits until the GPU has room for {} of its memory", size(bytes));
                 (LogLine::warning(text), ServerEventKind::JobWaits, bytes)
             }
             EvictionNews::Restored(ms) => {
-                let bytes = lock(&eviction.0).bytes;
-                eviction.over();
+                let Some(bytes) = lock(&eviction.0).end() else { return };
                 let text = format!("its job goes on: {} of its memory are back on the GPU, after {}", size(bytes), seconds(ms));
                 (LogLine::info(text), ServerEventKind::JobRestored, bytes)
             }
@@ -92,7 +109,7 @@ impl State {
         let why_not = held.is_none().then(|| {
             format!("{} would be more than the {} for all jobs (mrcuda serve --evict-memory)", size(bytes), size(budget.limit()))
         });
-        worker.eviction().grant(held);
+        lock(&worker.eviction().0).granted = held.map(|held| (held, bytes));
         // A worker that has ended needs no answer.
         let _ = worker.send(&Message::MayEvict(bytes, why_not), None);
     }
@@ -100,5 +117,28 @@ impl State {
     fn say_of(&self, worker: &Worker, line: LogLine) {
         let line = line.after(&format!("worker {}: ", worker.pid())).of_worker(worker.pid(), worker.gpu());
         self.evictions.say(&worker.client().iter().fold(line, |line, client| client.on(line)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use executor::Budget;
+
+    #[test]
+    fn what_a_worker_says_counts_only_in_its_order_and_up_to_what_it_was_granted() {
+        let budget = Budget::new(100);
+        let mut account = Account::default();
+        assert_eq!((account.evict(7), account.wait(), account.end()), (None, None, None), "nothing was granted");
+        account.granted = budget.hold(60).map(|held| (held, 60));
+        assert_eq!((account.wait(), account.evict(1 << 40), account.evict(5)), (None, Some(60), None));
+        assert!(budget.hold(41).is_none());
+        assert_eq!((account.wait(), account.wait(), account.end(), account.end()), (Some(60), None, Some(60), None));
+        assert!(budget.hold(100).is_some(), "it is given back");
+    }
+
+    #[test]
+    fn sizes_and_times_are_as_people_read_them() {
+        assert_eq!((size((3 << 20) + 7), seconds(61_250), seconds(40)), ("3 MiB".into(), "61.2 s".into(), "0.0 s".into()));
     }
 }

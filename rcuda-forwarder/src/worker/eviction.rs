@@ -16,7 +16,7 @@ use crate::frame::{CONTROL, GOODBYE, MEMORY, TEXT};
 use crate::place::Place;
 use crate::sync::lock;
 use cuda_api::code;
-use cuda_api::lock::{read_lock, wait_timeout, write_lock};
+use cuda_api::lock::{read_lock, wait_timeout};
 use cuda_api::ops::id;
 use executor::{Evictable, NotEvicted};
 use std::io;
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// How long the daemon may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Poll interval of a thread that waits until no other one restores memory.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Time between two attempts to bring memory back: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -95,7 +97,7 @@ impl Eviction {
     }
 
     /// Whether the job has been silent for so long that it counts as stopped. One heartbeat more than it has left unanswered is under way.
-    fn is_silent(&self) -> bool {
+    pub(super) fn is_silent(&self) -> bool {
         self.after.is_some_and(|after| self.unanswered.load(Ordering::Relaxed) > after)
     }
 
@@ -165,7 +167,17 @@ impl<P: Place> Worker<P> {
 
     /// Tries to bring evicted memory back; false if the GPU has no room. `for_call`: a call waits for it.
     fn restore(&self, for_call: bool) -> bool {
-        let alone = write_lock(&self.eviction.in_use);
+        // It does not wait for the lock: meanwhile the standard library would let no reader in, and the one that holds it may need another.
+        let alone = loop {
+            if !self.eviction.evicted.load(Ordering::Acquire) {
+                return true;
+            }
+            match self.eviction.in_use.try_write() {
+                Ok(alone) => break alone,
+                Err(TryLockError::Poisoned(alone)) => break alone.into_inner(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(POLL_INTERVAL),
+            }
+        };
         if !self.eviction.evicted.load(Ordering::Acquire) {
             return true;
         }
