@@ -78,6 +78,7 @@ mod ending;
 mod env;
 mod error;
 mod events;
+mod evicted;
 mod eviction;
 mod gpu_users;
 mod inspect;

@@ -63,6 +63,7 @@ mod completion;
 mod counting;
 mod data;
 mod ending;
+mod evicting;
 mod eviction;
 mod host_mirror;
 mod late_calls;

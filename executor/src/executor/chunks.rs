@@ -1,7 +1,7 @@
 //! Chunks: physical memory that is mapped in the job's arena.
 
 use super::state::mappings::Mapped;
-use super::{ContextState, Executor, short};
+use super::{ContextState, Executor, fresh_number, short};
 use cuda_api::address_map::{ARENA, GRANULE, own_base};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
@@ -33,14 +33,14 @@ impl Executor {
         if let Some(imported) = imported
             && self.map_memory(address, bytes, imported.memory).is_ok()
         {
-            let own = Mapped::own(bytes, imported.memory, held);
+            let own = Mapped::own(bytes, imported.memory, fresh_number(), held);
             let adopted = Mapped { descriptor: Some(imported.descriptor), at_source: Some(imported.number), ..own };
             chunks.insert(address, adopted);
             return Ok(());
         }
         let memory = self.create_chunk(bytes)?;
         self.map_memory(address, bytes, memory)?;
-        chunks.insert(address, Mapped::own(bytes, memory, held));
+        chunks.insert(address, Mapped::own(bytes, memory, fresh_number(), held));
         Ok(())
     }
 

@@ -7,11 +7,11 @@
 //! The caller sees to it that nothing is executed for the job from the beginning of [`Executor::evict`] on, until [`Executor::restore`] has
 //! succeeded. Nothing is freed before all is copied: an error before that leaves everything as it was.
 
-use super::Executor;
 use super::state::buffers::Pinned;
 use super::state::evicted::Contents;
 use super::state::mappings::Mapped;
 use super::transfer::{Flight, Piece};
+use super::{Executor, fresh_number};
 use crate::gpu_memory::HeldMemory;
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
@@ -243,7 +243,7 @@ impl Executor {
             }
             result = self.map_memory(address, bytes, memory);
             if result.is_ok() {
-                lock(&self.chunks).insert(address, Mapped::own(bytes, memory, held));
+                lock(&self.chunks).insert(address, Mapped::own(bytes, memory, fresh_number(), held));
             }
         }
         result

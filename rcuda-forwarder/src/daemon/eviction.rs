@@ -6,49 +6,7 @@ use super::pool::Worker;
 use crate::channel::Message;
 use crate::eviction::{EvictedMemory, EvictionNews};
 use crate::server_event::ServerEventKind;
-use crate::sync::lock;
-use executor::Held;
-use std::sync::{Arc, Mutex};
-
-/// What a worker has of its job in host memory.
-#[derive(Debug, Default)]
-pub(super) struct Eviction(Mutex<Account>);
-
-#[derive(Debug, Default)]
-struct Account {
-    /// What it may have there, with its bytes; given back when the worker is gone.
-    granted: Option<(Held, u64)>,
-    /// Bytes that it has there.
-    evicted: Option<u64>,
-    /// Its job waits for them.
-    waits: bool,
-}
-
-impl Account {
-    /// It has so many there, at most what it was granted; `None` if it was granted nothing.
-    fn evict(&mut self, bytes: u64) -> Option<u64> {
-        let (_, granted) = self.granted.as_ref().filter(|_| self.evicted.is_none())?;
-        self.evicted = Some(bytes.min(*granted));
-        self.evicted
-    }
-
-    /// Its job waits from now on for so many; `None` if that makes no sense.
-    fn wait(&mut self) -> Option<u64> {
-        self.evicted.filter(|_| !std::mem::replace(&mut self.waits, true))
-    }
-
-    /// It has nothing there any more, and had so much.
-    fn end(&mut self) -> Option<u64> {
-        std::mem::take(self).evicted
-    }
-}
-
-impl Eviction {
-    /// The worker's process has ended, or all is back.
-    pub(super) fn over(&self) {
-        lock(&self.0).end();
-    }
-}
+use std::sync::Arc;
 
 /// As people read it.
 fn size(bytes: u64) -> String {
@@ -63,11 +21,11 @@ fn seconds(ms: u64) -> String {
 impl State {
     /// Takes news of a worker.
     pub(super) fn note_eviction(&self, worker: &Arc<Worker>, news: EvictionNews) {
-        let eviction = worker.eviction();
+        let evicted = worker.evicted();
         let (line, kind, bytes) = match news {
             EvictionNews::Wanted(bytes) => return self.allow_eviction(worker, bytes),
             EvictionNews::Evicted(EvictedMemory { bytes, rest, ms }) => {
-                let Some(bytes) = lock(&eviction.0).evict(bytes) else { return };
+                let Some(bytes) = evicted.evict(bytes) else { return };
                 let text = format!(
                     "its job gives no sign of life: {} of its memory are in host memory now, which took {}; {} stay on the GPU",
                     size(bytes),
@@ -77,19 +35,19 @@ impl State {
                 (LogLine::info(text), ServerEventKind::JobEvicted, bytes)
             }
             EvictionNews::Stays(why) => {
-                eviction.over();
+                evicted.end();
                 let Some(why) = why else { return };
                 let why = super::events::cut(&why);
                 let text = format!("its job gives no sign of life, and its memory stays on the GPU: {why}");
                 return self.say_of(worker, LogLine::warning(text));
             }
             EvictionNews::Waits => {
-                let Some(bytes) = lock(&eviction.0).wait() else { return };
+                let Some(bytes) = evicted.wait() else { return };
                 let text = format!("its job goes on, and waits until the GPU has room for {} of its memory", size(bytes));
                 (LogLine::warning(text), ServerEventKind::JobWaits, bytes)
             }
             EvictionNews::Restored(ms) => {
-                let Some(bytes) = lock(&eviction.0).end() else { return };
+                let Some(bytes) = evicted.end() else { return };
                 let text = format!("its job goes on: {} of its memory are back on the GPU, after {}", size(bytes), seconds(ms));
                 (LogLine::info(text), ServerEventKind::JobRestored, bytes)
             }
@@ -103,13 +61,13 @@ impl State {
     /// Answers a worker that wants to have so many bytes in host memory.
     fn allow_eviction(&self, worker: &Worker, bytes: u64) {
         // What it was granted before is not in use: it would not ask.
-        worker.eviction().over();
+        worker.evicted().end();
         let budget = self.pool.host_memory();
         let held = budget.hold(bytes);
         let why_not = held.is_none().then(|| {
             format!("{} would be more than the {} for all jobs (mrcuda serve --evict-memory)", size(bytes), size(budget.limit()))
         });
-        lock(&worker.eviction().0).granted = held.map(|held| (held, bytes));
+        worker.evicted().grant(held, bytes);
         // A worker that has ended needs no answer.
         let _ = worker.send(&Message::MayEvict(bytes, why_not), None);
     }
@@ -123,19 +81,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use executor::Budget;
-
-    #[test]
-    fn what_a_worker_says_counts_only_in_its_order_and_up_to_what_it_was_granted() {
-        let budget = Budget::new(100);
-        let mut account = Account::default();
-        assert_eq!((account.evict(7), account.wait(), account.end()), (None, None, None), "nothing was granted");
-        account.granted = budget.hold(60).map(|held| (held, 60));
-        assert_eq!((account.wait(), account.evict(1 << 40), account.evict(5)), (None, Some(60), None));
-        assert!(budget.hold(41).is_none());
-        assert_eq!((account.wait(), account.wait(), account.end(), account.end()), (Some(60), None, Some(60), None));
-        assert!(budget.hold(100).is_some(), "it is given back");
-    }
 
     #[test]
     fn sizes_and_times_are_as_people_read_them() {

@@ -7,7 +7,7 @@ use super::counters::{Counters, Settled};
 use super::earlier::Earlier;
 use super::error::AssignError;
 use super::events::Events;
-use super::eviction::Eviction;
+use super::evicted::Evicted;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::rate::Rates;
@@ -123,7 +123,7 @@ pub(crate) struct Worker {
     settled: Settled,
     /// Number of connections that are being made for it.
     outgoing: AtomicUsize,
-    eviction: Eviction,
+    evicted: Evicted,
 }
 
 /// A connection that is being made for a worker.
@@ -231,8 +231,8 @@ impl Worker {
     }
 
     /// What it has of its job in host memory.
-    pub(super) fn eviction(&self) -> &Eviction {
-        &self.eviction
+    pub(super) fn evicted(&self) -> &Evicted {
+        &self.evicted
     }
 
     /// Its client, if it has one.
@@ -682,7 +682,7 @@ impl Pool {
             counters: self.counters.clone(),
             settled: Settled::default(),
             outgoing: AtomicUsize::new(0),
-            eviction: Eviction::default(),
+            evicted: Evicted::default(),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -822,7 +822,7 @@ fn watch(
     lock(workers).warm.retain(|o| !Arc::ptr_eq(o, worker));
     let status = reap(&mut child, || if served && !ending.load(Ordering::SeqCst) { LEAVING } else { ENDING });
     // With the process its memory has ended.
-    worker.eviction.over();
+    worker.evicted.end();
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Gone);
     }

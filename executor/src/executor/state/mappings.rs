@@ -1,6 +1,5 @@
 //! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
 
-use crate::executor::fresh_number;
 use crate::fork::NotInherited;
 use crate::gpu_memory::HeldMemory;
 use crate::share;
@@ -31,9 +30,9 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Memory that this place has created.
-    pub(crate) fn own(bytes: u64, memory: u64, held: HeldMemory) -> Mapped {
-        Mapped { bytes, memory, number: fresh_number(), descriptor: None, at_source: None, lent: false, _held: held }
+    /// Memory that this place has created, with a fresh number.
+    pub(crate) fn own(bytes: u64, memory: u64, number: u64, held: HeldMemory) -> Mapped {
+        Mapped { bytes, memory, number, descriptor: None, at_source: None, lent: false, _held: held }
     }
 }
 
