@@ -11,6 +11,7 @@ mod context_state;
 mod copies;
 mod direct;
 mod ending;
+mod evicted;
 mod exclusive;
 mod globals;
 mod graph_calls;
@@ -37,6 +38,7 @@ mod view;
 pub(crate) use context_state::ContextState;
 pub use context_state::LANE_OF_JOB;
 pub use direct::Direct;
+pub use evicted::{Evictable, NotEvicted};
 pub use globals::{Difference, Global, compare_globals};
 pub use hashing::{Hashes, Span, Theirs};
 pub use host::Busy;
@@ -66,6 +68,7 @@ use cuda_api::wire::{Short, Wire};
 use rustc_hash::FxHashMap;
 use state::arrays::Arrays;
 use state::at_rest::AtRest;
+use state::evicted::Evicted;
 use state::gpu_areas::GpuAreas;
 use state::graphs::Graphs;
 use state::holds::Holds;
@@ -147,6 +150,7 @@ pub struct Executor {
     arenas: Arenas,
     chunks: Mutex<BTreeMap<u64, Mapped>>,
     aliases: Mutex<Aliases>,
+    evicted: Evicted,
     streams: Mutex<Streams>,
     modules: Mutex<Modules>,
     graphs: Mutex<Graphs>,
@@ -279,6 +283,7 @@ impl Executor {
             turn: AtomicU64::new(turn),
             chunks: Mutex::default(),
             aliases: Mutex::default(),
+            evicted: Evicted::default(),
             streams: Mutex::default(),
             modules: Mutex::default(),
             graphs: Mutex::default(),

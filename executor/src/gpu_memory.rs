@@ -65,24 +65,47 @@ impl GpuMemory {
     /// # Errors
     /// `OUT_OF_MEMORY` if that is more than the place, or its client, may use.
     pub(crate) fn hold(self: &Arc<Self>, bytes: u64) -> Result<HeldMemory, Code> {
+        self.try_hold(bytes).map_err(|exceeded| {
+            match exceeded {
+                Exceeded::Place(limit) => report_once(&self.reported[0], "GPU memory", limit, "--max-memory"),
+                Exceeded::Client(limit) if !self.reported[1].swap(true, Ordering::Relaxed) => {
+                    let most = limit >> 20;
+                    eprintln!(
+                        "mrcuda: this server gives all jobs of a client together at most {most} MiB of GPU memory (mrcuda serve --max-client-memory)"
+                    );
+                }
+                Exceeded::Client(_) => {}
+            }
+            code::ERROR_OUT_OF_MEMORY
+        })
+    }
+
+    /// As [`GpuMemory::hold`], for memory that the place has used before: there is nothing to report.
+    pub(crate) fn hold_again(self: &Arc<Self>, bytes: u64) -> Result<HeldMemory, Code> {
+        self.try_hold(bytes).map_err(|_| code::ERROR_OUT_OF_MEMORY)
+    }
+
+    fn try_hold(self: &Arc<Self>, bytes: u64) -> Result<HeldMemory, Exceeded> {
         let limit = self.limit.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= limit);
         if self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            report_once(&self.reported[0], "GPU memory", limit, "--max-memory");
-            return Err(code::ERROR_OUT_OF_MEMORY);
+            return Err(Exceeded::Place(limit));
         }
         if let Some(account) = self.account.get().filter(|account| !account.hold(bytes)) {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
-            if !self.reported[1].swap(true, Ordering::Relaxed) {
-                let most = account.limit() >> 20;
-                eprintln!(
-                    "mrcuda: this server gives all jobs of a client together at most {most} MiB of GPU memory (mrcuda serve --max-client-memory)"
-                );
-            }
-            return Err(code::ERROR_OUT_OF_MEMORY);
+            return Err(Exceeded::Client(account.limit()));
         }
         Ok(HeldMemory { memory: self.clone(), bytes })
     }
+}
+
+/// The limit that would be exceeded, in bytes.
+#[derive(Debug)]
+enum Exceeded {
+    /// The place's own.
+    Place(u64),
+    /// That of its client.
+    Client(u64),
 }
 
 /// Memory that is used as long as this exists.

@@ -36,8 +36,8 @@ mod turns;
 pub use board::{MOST_PROCESSES, NvmlFacts, Sensors, SensorsError, Usage};
 pub use device::{DeviceInfo, processors};
 pub use executor::{
-    Busy, Difference, Direct, Executor, Flight, Global, Hashes, LANE_OF_JOB, Piece, Pinned, Runner, Shown, SourceMemoryError,
-    Span, Theirs, compare_globals, joined,
+    Busy, Difference, Direct, Evictable, Executor, Flight, Global, Hashes, LANE_OF_JOB, NotEvicted, Piece, Pinned, Runner, Shown,
+    SourceMemoryError, Span, Theirs, compare_globals, joined,
 };
 pub use gpu_memory::{Account, GpuMemory};
 pub use limits::{Budget, Held, Limits};

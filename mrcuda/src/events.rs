@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::gpus::{credentials, named_or_usual};
-use crate::table::{one_line, write};
+use crate::table::{bytes, one_line, write};
 use rcuda_forwarder::{Endpoint, ServerEvent, ServerEventKind, ServerEvents};
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,6 +46,12 @@ enum Kind {
     DrainEnded,
     /// Events were left out, because they were not read in time.
     Dropped,
+    /// A job gives no sign of life: its memory was taken off the GPU.
+    JobEvicted,
+    /// It goes on, and waits until the GPU has room for its memory.
+    JobWaits,
+    /// Its memory is back on the GPU.
+    JobRestored,
 }
 
 impl From<ServerEventKind> for Kind {
@@ -61,6 +67,9 @@ impl From<ServerEventKind> for Kind {
             ServerEventKind::DrainBegan => Kind::DrainBegan,
             ServerEventKind::DrainEnded => Kind::DrainEnded,
             ServerEventKind::Dropped => Kind::Dropped,
+            ServerEventKind::JobEvicted => Kind::JobEvicted,
+            ServerEventKind::JobWaits => Kind::JobWaits,
+            ServerEventKind::JobRestored => Kind::JobRestored,
         }
     }
 }
@@ -141,6 +150,11 @@ impl Line {
             Kind::JobStays => format!("{job} stays {at}{why}"),
             Kind::DrainBegan => format!("a drain began{to}; workers with jobs: {count}"),
             Kind::DrainEnded => format!("the drain{to} ended; workers with jobs: {count}"),
+            Kind::JobEvicted => {
+                format!("{job} gives no sign of life; {} of its memory were taken off the GPU; it is {at}", bytes(count))
+            }
+            Kind::JobWaits => format!("{job} goes on, and waits for {} of memory {at}", bytes(count)),
+            Kind::JobRestored => format!("{job} goes on; {} of its memory are back {at}", bytes(count)),
             Kind::Dropped => format!("events that were left out, because they were not read in time: {count}"),
         };
         format!("{} {}\n", self.time, one_line(&text))

@@ -138,6 +138,7 @@ struct Served {
     user_by: Option<NamedBy>,
     since_unix_ms: u64,
     used_bytes: Option<u64>,
+    evicted_bytes: Option<u64>,
 }
 
 /// How the server knows a job's user, as JSON.
@@ -152,13 +153,13 @@ enum NamedBy {
 
 impl From<ServedJob> for Served {
     fn from(job: ServedJob) -> Served {
-        let ServedJob { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes } = job;
+        let ServedJob { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes, evicted_bytes } = job;
         let user_by = user_by.map(|by| match by {
             UserBy::Token => NamedBy::Token,
             UserBy::Munge => NamedBy::Munge,
             UserBy::System => NamedBy::System,
         });
-        Served { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes }
+        Served { worker, host, pid, uid, user, user_by, since_unix_ms, used_bytes, evicted_bytes }
     }
 }
 
@@ -334,7 +335,7 @@ impl Server {
                 gpu.clone(),
                 job.pid.to_string(),
                 cut(&client(job)),
-                job.used_bytes.map_or_else(unknown, bytes),
+                memory_of(job),
                 since(job.since_unix_ms),
                 job.worker.to_string(),
             ]);
@@ -344,6 +345,15 @@ impl Server {
             text.push_str(&jobs.render());
         }
         text
+    }
+}
+
+/// What a job uses of a GPU's memory, and what of its memory was taken off the GPU.
+fn memory_of(job: &Served) -> String {
+    let used = job.used_bytes.map_or_else(unknown, bytes);
+    match job.evicted_bytes {
+        None | Some(0) => used,
+        Some(evicted) => format!("{used}, evicted: {}", bytes(evicted)),
     }
 }
 
@@ -448,7 +458,17 @@ mod tests {
         let uid = user.filter(|_| host.is_none()).map(|_| 1000);
         let user_by = user.map(|_| if host.is_some() { UserBy::Token } else { UserBy::System });
         let (host, user) = (host.map(str::to_owned), user.map(str::to_owned));
-        ServedJob { worker: 4_194_304, host, pid: 4_194_303, uid, user, user_by, since_unix_ms: 0, used_bytes }
+        ServedJob {
+            worker: 4_194_304,
+            host,
+            pid: 4_194_303,
+            uid,
+            user,
+            user_by,
+            since_unix_ms: 0,
+            used_bytes,
+            evicted_bytes: used_bytes.map(|_| 0),
+        }
     }
 
     fn server() -> Server {

@@ -6,8 +6,8 @@ use crate::value_error::ValueError;
 use crate::{drivers, table};
 use clap::ArgAction;
 use rcuda_forwarder::{
-    ClientLimits, Drain, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus, Target,
-    Token, UserSpec, WorkerLimits, WorkerUserSpec, error_line, info_line,
+    ClientLimits, Drain, EvictStopped, LogFormat, MetricsOptions, MungeOptions, PlaceSpec, SandboxMode, ServeOptions, SharedGpus,
+    Target, Token, UserSpec, WorkerLimits, WorkerUserSpec, error_line, info_line,
 };
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -107,6 +107,13 @@ pub(crate) struct ServeArgs {
     /// of --max-host-memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_parked: Option<u64>,
+    /// Evict the GPU memory of a job that gives no sign of life for this time, because it is stopped (SIGSTOP, a frozen cgroup): it is kept in
+    /// host memory, and comes back before the job goes on. At least 2s [default: it stays on the GPU]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    evict_stopped: Option<u64>,
+    /// Maximum host memory for that, for all jobs together; what does not fit stays on the GPU [default: half of the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "evict_stopped")]
+    evict_memory: Option<u64>,
     /// Targets to which jobs of other machines may move from here: any, none, ADDRESS[/BITS][:PORT[-PORT]], unix:PATH [default: the
     /// networks of this machine and the job's own address, ports from 1024 on]
     #[arg(long, value_name = "TARGET,…", value_delimiter = ',')]
@@ -214,6 +221,9 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         parked: args.max_parked.unwrap_or(usual.parked),
         memory: args.max_memory.unwrap_or(usual.memory),
     };
+    let evict_stopped = args.evict_stopped.map(silence).transpose()?;
+    // The usual limit of parked memory, which takes host memory in the same way.
+    let evict_memory = args.evict_memory.unwrap_or(WorkerLimits::of_machine().parked);
     let metrics = args.metrics.as_deref().map(metrics_address).transpose()?.map(|at| MetricsOptions {
         at,
         jobs: args.metrics_jobs,
@@ -242,6 +252,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         warm: args.warm,
         of_worker,
         host_memory: args.max_host_memory,
+        evict_stopped: evict_stopped.map(|after| EvictStopped { after, memory: evict_memory }),
         targets: args.allow_target.clone(),
         sandbox: match args.sandbox {
             Sandboxed::Auto => SandboxMode::Auto,
@@ -265,6 +276,14 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         },
     })
     .map_err(Failure::new)
+}
+
+/// Whole seconds without a sign of life, from milliseconds: there is one sign in a second.
+fn silence(ms: u64) -> Result<u32, Failure> {
+    let seconds = u32::try_from(ms.div_ceil(1000)).ok().filter(|_| ms >= 2000);
+    seconds.ok_or_else(|| {
+        Failure::with_code(2, "--evict-stopped: at least 2s, because a job gives one sign of life in a second".to_owned())
+    })
 }
 
 /// Parses an address; names are resolved.
@@ -301,6 +320,13 @@ mod tests {
         for bad in ["", "70000", "-1", "127.0.0.1", ":"] {
             assert!(metrics_address(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_silence_is_two_seconds_or_more() {
+        let seconds = |ms| silence(ms).ok();
+        assert_eq!([1999, 2000, 2001, 60_000].map(seconds), [None, Some(2), Some(3), Some(60)]);
+        assert_eq!(seconds(u64::MAX), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The channel between the daemon and a worker: messages with descriptors over a socket pair, which the worker inherits
 //! as its standard input. The process that reads NVML for the daemon has such a channel, too.
 
+use crate::eviction::EvictionNews;
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
 use crate::records::Session;
@@ -113,6 +114,8 @@ wire_struct! {
         pub(crate) plain: bool,
         /// Network cards may write to and read from the GPU's memory.
         pub(crate) gpudirect: bool,
+        /// Number of heartbeats in a row that a stopped job leaves unanswered before its memory is evicted; `None`: it is not.
+        pub(crate) evict_after: Option<u32>,
         /// Instead of a GPU: where it keeps memory.
         pub(crate) store: Option<StoreAt>,
         /// What it confines itself to first, if to anything.
@@ -145,6 +148,7 @@ impl Start {
             limits: WorkerLimits::of_machine(),
             plain: false,
             gpudirect: false,
+            evict_after: None,
             store: None,
             confinement: None,
         }
@@ -193,6 +197,10 @@ pub(crate) enum Message {
     Read(Vec<[u8; 16]>),
     /// Reader: that, in the same order, or why NVML cannot be used.
     Readings(Result<Vec<NvmlFacts>, String>),
+    /// Worker: what happens to the memory of a job that is stopped.
+    Eviction(EvictionNews),
+    /// Daemon: so many bytes of it may be in host memory, or why they may not.
+    MayEvict(u64, Option<String>),
 }
 
 impl Message {
@@ -220,6 +228,8 @@ impl Message {
             Message::Read(gpus) => (19u8, gpus.clone()).put(&mut out),
             Message::Readings(Ok(all)) => (20u8, all.clone()).put(&mut out),
             Message::Readings(Err(why)) => (21u8, why.clone()).put(&mut out),
+            Message::Eviction(news) => (22u8, news.clone()).put(&mut out),
+            Message::MayEvict(bytes, why_not) => (23u8, (*bytes, why_not.clone())).put(&mut out),
         }
         out
     }
@@ -248,6 +258,8 @@ impl Message {
             19 => Message::Read(Wire::get(src)?),
             20 => Message::Readings(Ok(Wire::get(src)?)),
             21 => Message::Readings(Err(Wire::get(src)?)),
+            22 => Message::Eviction(Wire::get(src)?),
+            23 => Message::MayEvict(Wire::get(src)?, Wire::get(src)?),
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -371,6 +383,7 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::conn::{self, Conn};
+    use crate::eviction::EvictedMemory;
     use crate::records::Traffic;
     use executor::Usage;
     use std::io::{Read, Write};
@@ -391,6 +404,7 @@ mod tests {
                 limits: WorkerLimits::of_machine(),
                 plain: true,
                 gpudirect: true,
+                evict_after: Some(60),
                 store: Some(StoreAt::File("f".into(), [7; 32])),
                 confinement: Some(Confinement {
                     landlock: true,
@@ -408,7 +422,7 @@ mod tests {
             Message::Stays(Some(3), "it rains".into()),
             Message::Account(3, 1 << 40),
             Message::Measure,
-            Message::Measured(MemoryUse { free_bytes: Some(7), used_bytes: 8 }),
+            Message::Measured(MemoryUse { free_bytes: Some(7), used_bytes: 8, evicted_bytes: 9 }),
             Message::Job(hello.clone(), None, true),
             Message::Job(hello, Some(session.clone()), false),
             Message::Expect([1; 32], 4),
@@ -427,6 +441,14 @@ mod tests {
                 NvmlFacts { readings: Vec::new(), usage: Usage { free_bytes: Some(1 << 40), processes: Some(vec![7]) } },
             ])),
             Message::Readings(Err("no".into())),
+            Message::Eviction(EvictionNews::Wanted(1 << 40)),
+            Message::Eviction(EvictionNews::Evicted(EvictedMemory { bytes: 1 << 40, rest: 2, ms: 3 })),
+            Message::Eviction(EvictionNews::Stays(Some("no".into()))),
+            Message::Eviction(EvictionNews::Stays(None)),
+            Message::Eviction(EvictionNews::Waits),
+            Message::Eviction(EvictionNews::Restored(4)),
+            Message::MayEvict(5, None),
+            Message::MayEvict(6, Some("no".into())),
         ] {
             a.send(&m, None).unwrap();
             assert_eq!(b.receive().unwrap().unwrap().0, m);

@@ -77,6 +77,8 @@ mod ending;
 mod env;
 mod error;
 mod events;
+mod evicted;
+mod eviction;
 mod gpu_users;
 mod inspect;
 mod leaving;
@@ -175,6 +177,8 @@ struct State {
     log: Log,
     /// Log of refusals, rate-limited because anyone can cause them.
     refusals: Arc<RateLimitedLog>,
+    /// Log of what happens to the memory of stopped jobs, likewise.
+    evictions: Arc<RateLimitedLog>,
 }
 
 /// A running daemon.
@@ -355,7 +359,8 @@ impl Daemon {
             HandshakeError::File(why) => ServeError::Certificate(why),
             why => ServeError::Tls(why.to_string()),
         })?;
-        let limits = Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker);
+        let limits =
+            Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker, o.evict_stopped);
         let open =
             |file: &PathBuf| Accounting::open(file, log).map_err(|source| ServeError::Accounting { file: file.clone(), source });
         let accounting = o.accounting.as_ref().map(open).transpose()?;
@@ -409,6 +414,7 @@ impl Daemon {
             retirement: Retirement::default(),
             log,
             refusals: RateLimitedLog::new(log, "refusals of clients"),
+            evictions: RateLimitedLog::new(log, "lines about jobs that are stopped"),
         });
         let mut daemon = Daemon {
             state: state.clone(),
@@ -696,6 +702,7 @@ fn start(state: &Arc<State>, profile: Profile) -> Result<Arc<pool::Worker>, Assi
         (Some(state), Message::Stays(request, why)) => state.note_stay(worker, request, &why),
         (Some(state), Message::Connect(number, to, ms)) => outgoing::connect(worker, state.pool.targets(), number, to, ms),
         (Some(state), Message::Forget(secret)) => state.tickets.forget(worker, &secret),
+        (Some(state), Message::Eviction(news)) => state.note_eviction(worker, news),
         _ => {}
     };
     state.pool.start(profile, heard)

@@ -16,10 +16,14 @@ pub const MAX_BODY: usize = 1 << 30;
 pub(crate) const CONTROL: u16 = 0x0e00;
 /// The job no longer needs the place; answered when everything is freed.
 pub(crate) const GOODBYE: u16 = 0x0e01;
+/// The job's answer to a heartbeat that asks for one: nothing is to be done.
+pub(crate) const ALIVE: u16 = 0x0e02;
 /// Ticket of a call without an answer, and of a fault report.
 pub(crate) const NO_TICKET: u64 = 0;
 /// Ticket of a heartbeat.
 pub(crate) const HEARTBEAT: u64 = u64::MAX;
+/// The code of a heartbeat that asks for an answer; otherwise it is 0.
+pub(crate) const ANSWER_WANTED: i32 = 1;
 /// Ticket of text for the job's output: the code is 1 for standard output, 2 for standard error.
 pub(crate) const TEXT: u64 = u64::MAX - 1;
 /// Ticket of changes to mirrored host memory: the numbers of the job's messages of changes and of its requests for blocks that were
@@ -27,6 +31,10 @@ pub(crate) const TEXT: u64 = u64::MAX - 1;
 pub(crate) const CHANGES: u64 = u64::MAX - 2;
 /// Ticket of the server's request that the job move away: a [`crate::LeaveRequest`].
 pub(crate) const LEAVE: u64 = u64::MAX - 3;
+
+/// Ticket of news about the job's memory, which was evicted while the job was stopped: the code is 1 if its calls wait for it, 0 if it is
+/// back.
+pub(crate) const MEMORY: u64 = u64::MAX - 4;
 
 /// Rounds up to the next multiple of 8.
 pub(crate) fn filled(bytes: usize) -> usize {

@@ -62,7 +62,18 @@ pub(crate) fn start(o: &HelperOptions, hello: &JobHello) -> io::Result<(Channel,
     drop(theirs);
     let virtual_device = hello.virtual_device;
     let user = nix::unistd::geteuid().as_raw();
-    let start = Start { driver, user, gpu, virtual_device, limits, plain: true, gpudirect: false, store, confinement: None };
+    let start = Start {
+        driver,
+        user,
+        gpu,
+        virtual_device,
+        limits,
+        plain: true,
+        gpudirect: false,
+        evict_after: None,
+        store,
+        confinement: None,
+    };
     channel.send(&Message::Start(start), None)?;
     match channel.receive_by(Instant::now() + OPENING)? {
         Some((Message::Ready(Ok(_)), None)) => {}

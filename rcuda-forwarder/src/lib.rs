@@ -26,6 +26,7 @@ mod control;
 mod daemon;
 mod dialer;
 mod endpoint;
+mod eviction;
 mod exposition;
 mod frame;
 mod futex;
@@ -94,7 +95,7 @@ pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
 pub use inspect::inspect;
 pub use leave_request::LeaveRequest;
-pub use limits::{ClientLimits, WorkerLimits};
+pub use limits::{ClientLimits, EvictStopped, WorkerLimits};
 pub use link::{
     BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkCounts, LinkError, Lost, Reply, TimeLimits,
     Transport, bulk_connect, read_registered,

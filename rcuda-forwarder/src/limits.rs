@@ -22,6 +22,17 @@ pub(crate) struct Limits {
     pub(crate) warm: u32,
     /// Limits of each worker.
     pub(crate) of_worker: WorkerLimits,
+    /// When the memory of stopped jobs is evicted; `None`: it is not.
+    pub(crate) evict_stopped: Option<EvictStopped>,
+}
+
+/// When the memory of jobs that are stopped is evicted from GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvictStopped {
+    /// After how many seconds in which a job gives no sign of life, and so leaves as many heartbeats unanswered.
+    pub after: u32,
+    /// Bytes of host memory for it, for all jobs together.
+    pub memory: u64,
 }
 
 /// Limits of what clients use together; `None`: no limit.
@@ -61,10 +72,11 @@ impl Limits {
         clients: ClientLimits,
         warm: u32,
         of_worker: WorkerLimits,
+        evict_stopped: Option<EvictStopped>,
     ) -> Limits {
         let usual = gpus.saturating_mul(16).max(32);
         let (workers, client_workers) = (workers.unwrap_or(4 * usual), client_workers.unwrap_or(usual));
-        Limits { workers, client_workers, clients, warm: warm.max(1), of_worker }
+        Limits { workers, client_workers, clients, warm: warm.max(1), of_worker, evict_stopped }
     }
 }
 

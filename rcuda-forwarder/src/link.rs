@@ -357,7 +357,8 @@ impl Link {
         };
         let (replies, faults, texts, alike) = (Replies::default(), Mutex::default(), Mutex::default(), Alike::default());
         let leaves = Mutex::default();
-        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk: Bulk::default(), inquiry, limits };
+        let (bulk, answers_heartbeats) = (Bulk::default(), transport.is_network());
+        let common = Common { ring, conn, replies, faults, texts, leaves, alike, bulk, inquiry, limits, answers_heartbeats };
         let shared = Arc::new(Shared { common, transport: carrier });
         let (tickets, bulk, opening) = (AtomicU64::new(1), Default::default(), Mutex::default());
         let link = Arc::new(Link { shared: shared.clone(), device, transport, tickets, peer, bulk, opening });

@@ -162,6 +162,11 @@ impl Writer {
         capacity.checked_sub(under_way).ok_or_else(nonsense)
     }
 
+    /// How many bytes have been written, and how many of them the reader has read by its own word.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.0.position, self.0.words().read.0.load(Ordering::SeqCst))
+    }
+
     fn wait_for_room(&mut self) -> io::Result<u64> {
         let mut spin = std::mem::replace(&mut self.0.spin, Spin::new());
         // An error is detected again below.

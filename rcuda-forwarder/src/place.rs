@@ -4,7 +4,7 @@ use crate::control::{ControlReply, Refused};
 use crate::sandbox::SandboxError;
 use ::executor::host_mirror::PlaceChanges;
 use ::executor::staging::{Room, Staging};
-use ::executor::{Budget, Busy, DeviceInfo};
+use ::executor::{Budget, Busy, DeviceInfo, Evictable, NotEvicted};
 use cuda_api::board::Readings;
 use cuda_api::code::Code;
 use cuda_api::ops::Offer;
@@ -155,6 +155,22 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn receive_parts(self: &Arc<Self>, conns: &mut [Box<dyn Stream>], number: u64, parts: &[Part]) -> Result<(), Refused>;
     /// How many bytes rounds have copied to this place so far.
     fn moved(&self) -> u64;
+    /// [`::executor::Executor::evictable`]; nothing where there is no GPU.
+    fn evictable(&self) -> Result<Evictable, NotEvicted> {
+        Err(NotEvicted::Nothing)
+    }
+    /// [`::executor::Executor::evict`].
+    fn evict(self: &Arc<Self>, _limit: u64, _goes_on: &dyn Fn() -> bool) -> Result<Evictable, NotEvicted> {
+        Err(NotEvicted::Nothing)
+    }
+    /// [`::executor::Executor::restore`].
+    fn restore(self: &Arc<Self>) -> Result<(), Code> {
+        Ok(())
+    }
+    /// [`::executor::Executor::evicted_bytes`].
+    fn evicted_bytes(&self) -> u64 {
+        0
+    }
     /// Discards what rounds have kept for the next one.
     fn end_rounds(&self);
     /// Frees everything on the GPU.

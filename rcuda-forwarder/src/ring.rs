@@ -160,6 +160,14 @@ impl Ring {
         self.put_at(position, head, parts).map(Some)
     }
 
+    /// As [`Ring::push_at`] for a call without a body, if besides no call is in the ring, so that it never waits.
+    pub(crate) fn push_alone_at(&self, position: u64, id: u16) -> Result<bool, PushError> {
+        if self.used(position) != 0 {
+            return Ok(false);
+        }
+        Ok(self.push_at(position, id, &[])?.is_some())
+    }
+
     /// Adds a call; returns its range of positions. Waits only if the ring is full or the body is longer than
     /// [`INLINE`].
     pub fn push(&self, id: u16, ticket: u64, parts: &[&[u8]]) -> Result<Range<u64>, PushError> {

@@ -39,6 +39,12 @@ wire_enum! {
         DrainEnded = 8,
         /// Events were left out, because they were not read in time.
         Dropped = 9,
+        /// A job gives no sign of life: its memory was taken off the GPU.
+        JobEvicted = 10,
+        /// It goes on, and waits until the GPU has room for its memory.
+        JobWaits = 11,
+        /// Its memory is back on the GPU.
+        JobRestored = 12,
     }
 }
 
@@ -68,7 +74,7 @@ wire_struct! {
         pub to: Option<String>,
         /// Why the job was refused, or stays.
         pub reason: Option<String>,
-        /// Number of jobs that are served when a drain begins or ends, or of events that were left out.
+        /// Number of jobs that are served when a drain begins or ends, of events that were left out, or of bytes of a stopped job's memory.
         pub count: Option<u64>,
     }
 }

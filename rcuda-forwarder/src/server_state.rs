@@ -45,6 +45,8 @@ wire_struct! {
         pub(crate) free_bytes: Option<u64>,
         /// Bytes of its job's memory.
         pub(crate) used_bytes: u64,
+        /// Bytes of it that are in host memory, because the job is stopped; not among the others.
+        pub(crate) evicted_bytes: u64,
     }
 }
 
@@ -68,6 +70,8 @@ wire_struct! {
         pub since_unix_ms: u64,
         /// Bytes of the job's memory at this worker; `None`: the worker has not answered in time.
         pub used_bytes: Option<u64>,
+        /// Bytes of it that were taken off the GPU, because the job is stopped; not among the others.
+        pub evicted_bytes: Option<u64>,
     }
 }
 
@@ -221,6 +225,7 @@ mod tests {
             user_by: [None, Some(UserBy::Token), None, Some(UserBy::System)][n % 4],
             since_unix_ms: 1 << 40,
             used_bytes: Some(n as u64),
+            evicted_bytes: Some(n as u64 / 2),
         };
         let facts = GpuFacts { name: "GPU of a test".into(), uuid: [7; 16], total_bytes: 1 << 30, driver_version: 13_000 };
         let gpu = GpuState {

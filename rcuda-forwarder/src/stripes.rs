@@ -98,6 +98,11 @@ impl Stripes {
         }
     }
 
+    /// Whether there are no tickets.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.table).is_empty()
+    }
+
     /// Marks a ticket as known to the process that accepts connections.
     pub(crate) fn known(&self, ticket: &[u8; 32]) {
         if let Some(b) = lock(&self.table).get_mut(ticket) {

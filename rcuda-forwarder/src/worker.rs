@@ -14,7 +14,8 @@ use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::dialer::Dialer;
 use crate::frame::{
-    ANSWER_HEAD, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET, TEXT, filled,
+    ALIVE, ANSWER_HEAD, ANSWER_WANTED, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET,
+    TEXT, filled,
 };
 use crate::greet::{self, GreetError};
 use crate::helper;
@@ -40,6 +41,7 @@ use cuda_api::ops;
 use cuda_api::sys::CUuuid;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
+use eviction::{Eviction, InUse};
 use executor::host_mirror::{LINE_BYTES, MESSAGE_LINES};
 use faults::Point;
 use late_calls::{LateCalls, POLL_INTERVAL, may_wait_for_gpu};
@@ -61,6 +63,8 @@ mod completion;
 mod counting;
 mod data;
 mod ending;
+mod evicting;
+mod eviction;
 mod host_mirror;
 mod late_calls;
 mod leaves;
@@ -306,7 +310,11 @@ fn serve<P: Place>(
 
 /// The memory of a place and its GPU.
 fn measure(place: &impl Place) -> MemoryUse {
-    MemoryUse { free_bytes: place.whole_memory().ok().map(|(free, _)| free), used_bytes: place.used_bytes() }
+    MemoryUse {
+        free_bytes: place.whole_memory().ok().map(|(free, _)| free),
+        used_bytes: place.used_bytes(),
+        evicted_bytes: place.evicted_bytes(),
+    }
 }
 
 /// How a place is reached, given a channel, the daemon's start message and a client.
@@ -398,6 +406,7 @@ fn prepare<P: Place>(
         gpu_areas: Mutex::new(bulk::GpuAreas::new(start.gpudirect)),
         counting: Counting::new(usage),
         leaves: Leaves::default(),
+        eviction: Eviction::new(start.evict_after),
     });
     Ok(Some((worker, calls)))
 }
@@ -429,6 +438,7 @@ struct Worker<P: Place> {
     gpu_areas: Mutex<bulk::GpuAreas>,
     counting: Counting,
     leaves: Leaves,
+    eviction: Eviction,
 }
 
 impl<P: Place> Worker<P> {
@@ -478,6 +488,9 @@ impl<P: Place> Worker<P> {
         start("text", |w| w.text.run(&|to, text| w.send(to, TEXT, text)))?;
         start("alike", |w| host_mirror::keep_alike(&*w.place, || w.late_calls.count(), || w.send_changes(false)))?;
         start("daemon", |w| w.listen())?;
+        if self.eviction.is_on() {
+            start("stops", |w| w.watch_for_stops())?;
+        }
         self.read(Inbox::new(calls))
     }
 
@@ -504,6 +517,7 @@ impl<P: Place> Worker<P> {
                 return Err(WorkerError::Frame("its number or flags"));
             }
             next += 1;
+            self.eviction.heard();
             let taken = inbox.with(filled(bytes), &mut long, |body| self.call(head, &body[..bytes], &mut reply));
             taken.map_err(WorkerError::Client)??;
             for buffer in [&mut long, &mut reply] {
@@ -520,6 +534,9 @@ impl<P: Place> Worker<P> {
     }
 
     fn call(self: &Arc<Self>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
+        if head.id == ALIVE {
+            return Ok(());
+        }
         self.counting.call(head.id, body);
         if head.id == CONTROL {
             // Requests are carried out on threads of their own.
@@ -562,7 +579,11 @@ impl<P: Place> Worker<P> {
         if !is_message && wait {
             return self.leave_for_later(head, body);
         }
-        self.apply(head, body, reply)
+        // While calls wait for evicted memory, requests are still answered, so the reader does not wait.
+        match self.enter_now(head.id) {
+            Some(in_use) => self.apply_in(in_use, head, body, reply),
+            None => self.leave_for_later(head, body),
+        }
     }
 
     /// Holds a call up, for which the driver may wait for the GPU, while the GPU waits for the job: meanwhile the driver would not take the job's
@@ -623,8 +644,13 @@ impl<P: Place> Worker<P> {
         why
     }
 
-    /// Applies a call: on the reading thread or, while there are late calls, on their thread.
+    /// Applies a call on the thread of late calls or of messages, when the job's memory is there.
     fn apply(&self, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
+        self.apply_in(self.enter(head.id), head, body, reply)
+    }
+
+    /// Applies a call: on the reading thread or, while there are late calls, on their thread. The job's memory stays where it is meanwhile.
+    fn apply_in(&self, in_use: InUse<'_>, head: Head, body: &[u8], reply: &mut Vec<u8>) -> Result<(), WorkerError> {
         if head.id == GOODBYE {
             self.goodbye(head.ticket);
         }
@@ -649,6 +675,11 @@ impl<P: Place> Worker<P> {
                 }
                 self.completion.add(Item::new(head.ticket, head.id, std::mem::take(reply), outcome));
             }
+        }
+        drop(in_use);
+        if self.eviction.is_on() {
+            // What the job has sent meanwhile may not have been read.
+            self.eviction.heard();
         }
         Ok(())
     }
@@ -706,6 +737,8 @@ impl<P: Place> Worker<P> {
     fn goodbye(&self, ticket: u64) -> ! {
         ending::note_goodbye();
         self.counting.goodbye();
+        // Until the process has ended: nothing is restored for a job that leaves.
+        let _stays = self.eviction.stay();
         // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
         let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
         if requests == [0, 0] && self.place.host_calls() == 0 {
@@ -725,9 +758,13 @@ impl<P: Place> Worker<P> {
             // A client that does not read must not block this thread; while another message is being written, that
             // serves as the heartbeat.
             let Ok(mut out) = self.out.try_lock() else { continue };
-            if out.has_room() {
-                let head = AnswerHead { len: ANSWER_HEAD as u32, code: code::SUCCESS, ticket: HEARTBEAT };
+            self.eviction.beats(out.progress().map(|progress| progress.read));
+            // In a stopped job they would pile up; when it goes on, it answers those that it has.
+            if !self.eviction.is_silent() && out.has_room() {
+                let code = if self.eviction.is_on() { ANSWER_WANTED } else { code::SUCCESS };
+                let head = AnswerHead { len: ANSWER_HEAD as u32, code, ticket: HEARTBEAT };
                 self.write(&mut **out, &[&head.bytes()]);
+                self.eviction.has_beaten(out.progress().map(|progress| progress.written));
             }
         }
     }
@@ -744,6 +781,7 @@ impl<P: Place> Worker<P> {
                 Ok(Some((Message::Leave(to, ms, request), None))) => {
                     self.clone().pass_on_leave(LeaveRequest { to, limit: Duration::from_millis(ms), request });
                 }
+                Ok(Some((Message::MayEvict(bytes, why_not), None))) => self.eviction.take_answer(bytes, why_not),
                 Ok(Some((Message::Measure, None))) => self.clone().report_memory(),
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => {
                     drop(self.attendant.stripes().arrived(&ticket, Conn::new(fd)));
@@ -834,7 +872,8 @@ impl<P: Place> Worker<P> {
         let (worker, after) = (self.clone(), self.messages.count());
         let body = move || {
             worker.messages.wait_for(after);
-            let reply = worker.carry_out(request).unwrap_or_else(ControlReply::Refused);
+            let in_use = worker.enter_for(&request);
+            let reply = in_use.and_then(|_stays| worker.carry_out(request)).unwrap_or_else(ControlReply::Refused);
             worker.counter(is_peer_copy).fetch_sub(1, Ordering::AcqRel);
             worker.reply(ticket, &reply);
         };

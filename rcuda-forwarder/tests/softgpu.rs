@@ -82,6 +82,7 @@ fn daemon(directory: &Path) -> ExitCode {
         warm: 1,
         of_worker: if is_small { small } else { usual },
         host_memory: None,
+        evict_stopped: None,
         drain: None,
         accounting: None,
         metrics: None,

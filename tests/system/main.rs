@@ -32,6 +32,7 @@
 //! | `shortcuts` | what is answered, kept or shared without a question to the place is what natively happens |
 //! | `scopes` | atomic operations with system scope are reported once |
 //! | `shown` | the history of moves, traces, progress on a terminal |
+//! | `stopped` | the memory of a stopped job leaves the GPU, comes back before the job goes on, and is lost with nothing |
 //! | `stuck` | jobs that a move cannot quiesce continue where they were |
 //! | `kill` | a part of the kill matrix |
 //! | `network` | a bad network between job and servers changes no output, and one that breaks is the loss of a server |
@@ -114,6 +115,7 @@ mod shortage;
 mod shortcuts;
 mod shown;
 mod slurm;
+mod stopped;
 mod stuck;
 mod surface;
 mod take_over;

@@ -1,6 +1,6 @@
 //! The program's own mappings: second mappings of chunks, in arenas that are reserved at the first use.
 
-use super::state::mappings::Aliases;
+use super::state::mappings::{AliasMapping, Aliases};
 use super::{Executor, short};
 use cuda_api::address_map::{ARENA, GRANULE, VMM, VMM_END};
 use cuda_api::code::{self, Code};
@@ -20,13 +20,14 @@ impl Executor {
         let chunks = lock(&self.chunks);
         let memory = chunks.get(&op.chunk).filter(|c| op.bytes <= c.bytes).ok_or(code::ERROR_INVALID_VALUE)?.memory;
         drop(chunks);
-        self.map_in_arena(arena, op.address, op.bytes, memory)
+        self.map_in_arena(arena, op.address, AliasMapping { bytes: op.bytes, chunk: Some(op.chunk) }, memory)
     }
 
     /// Maps memory in an arena, which is reserved at its first use.
-    pub(super) fn map_in_arena(&self, arena: u64, address: u64, bytes: u64, memory: u64) -> Result<(), Code> {
+    pub(super) fn map_in_arena(&self, arena: u64, address: u64, mapping: AliasMapping, memory: u64) -> Result<(), Code> {
         let mut aliases = lock(&self.aliases);
-        if aliases.mapped.range(..address + bytes).next_back().is_some_and(|(at, len)| at + len > address) {
+        let end = address + mapping.bytes;
+        if aliases.mapped.range(..end).next_back().is_some_and(|(at, before)| at + before.bytes > address) {
             return Err(code::ERROR_ALREADY_MAPPED);
         }
         if !aliases.arenas.contains(&arena) {
@@ -39,24 +40,25 @@ impl Executor {
             aliases.arenas.insert(arena);
             self.arenas.add(arena);
         }
-        self.gpu.map(address, bytes, memory)?;
-        aliases.mapped.insert(address, bytes);
+        self.gpu.map(address, mapping.bytes, memory)?;
+        aliases.mapped.insert(address, mapping);
         Ok(())
     }
 
     /// Unmaps the memory at an address.
     pub(super) fn unmap_in_arena(&self, address: u64) {
         let mut aliases = lock(&self.aliases);
-        if let Some(bytes) = aliases.mapped.remove(&address) {
+        if let Some(mapping) = aliases.mapped.remove(&address) {
             // Fails only if the driver has already removed the mapping.
-            let _ = self.gpu.unmap(address, bytes);
+            let _ = self.gpu.unmap(address, mapping.bytes);
         }
     }
 
     /// The alias that an operation refers to.
     fn known_alias(&self, mut body: &[u8], aliases: &Aliases) -> Result<Alias, Code> {
         let op = Alias::get(&mut body).map_err(short)?;
-        if aliases.mapped.get(&op.address) == Some(&op.bytes) { Ok(op) } else { Err(code::ERROR_NOT_MAPPED) }
+        let is_mapped = aliases.mapped.get(&op.address).is_some_and(|mapping| mapping.bytes == op.bytes);
+        if is_mapped { Ok(op) } else { Err(code::ERROR_NOT_MAPPED) }
     }
 
     pub(super) fn allow_alias(&self, body: &[u8]) -> Result<(), Code> {
@@ -76,8 +78,8 @@ impl Executor {
     pub(super) fn end_aliases(&self) {
         let aliases = std::mem::take(&mut *lock(&self.aliases));
         // Both fail only if the driver has already released everything.
-        for (address, bytes) in aliases.mapped {
-            let _ = self.gpu.unmap(address, bytes);
+        for (address, mapping) in aliases.mapped {
+            let _ = self.gpu.unmap(address, mapping.bytes);
         }
         for arena in aliases.arenas {
             self.arenas.remove(arena);

@@ -30,17 +30,17 @@ impl Executor {
                 return Err(rc);
             }
         };
-        let number = fresh_number();
         if let Some(imported) = imported
             && self.map_memory(address, bytes, imported.memory).is_ok()
         {
-            let (memory, descriptor, at_source) = (imported.memory, Some(imported.descriptor), Some(imported.number));
-            chunks.insert(address, Mapped { bytes, memory, number, descriptor, at_source, _held: held });
+            let own = Mapped::own(bytes, imported.memory, fresh_number(), held);
+            let adopted = Mapped { descriptor: Some(imported.descriptor), at_source: Some(imported.number), ..own };
+            chunks.insert(address, adopted);
             return Ok(());
         }
         let memory = self.create_chunk(bytes)?;
         self.map_memory(address, bytes, memory)?;
-        chunks.insert(address, Mapped { bytes, memory, number, descriptor: None, at_source: None, _held: held });
+        chunks.insert(address, Mapped::own(bytes, memory, fresh_number(), held));
         Ok(())
     }
 

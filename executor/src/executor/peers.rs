@@ -4,6 +4,7 @@
 //! where the program has opened it. So pointers have the same meaning in both, and kernels, copies and atomics work on it as on any peer
 //! memory. For copies alone it is mapped in a range of its own ([`IMPORTS`]), which the program knows nothing of.
 
+use super::state::mappings::AliasMapping;
 use super::{Executor, short};
 use crate::share;
 use cuda_api::address_map::{ARENA, DEVICES, GRANULE, IMPORTS, IMPORTS_END, VMM, VMM_END, own_base};
@@ -21,7 +22,7 @@ impl Executor {
     pub(super) fn offer_chunk(&self, mut body: &[u8]) -> Result<Offer, Code> {
         let Chunk { address, bytes } = Chunk::get(&mut body).map_err(short)?;
         let key = if bytes == 0 { TRIAL } else { address };
-        let chunks = lock(&self.chunks);
+        let mut chunks = lock(&self.chunks);
         let mut offers = lock(&self.peers.offers);
         if let Some(known) = offers.get(&key) {
             return Ok(*known);
@@ -33,7 +34,8 @@ impl Executor {
             self.gpu.release_memory(memory)?;
             fd?
         } else {
-            let chunk = chunks.get(&address).filter(|c| c.bytes == bytes).ok_or(code::ERROR_NOT_MAPPED)?;
+            let chunk = chunks.get_mut(&address).filter(|c| c.bytes == bytes).ok_or(code::ERROR_NOT_MAPPED)?;
+            chunk.lent = true;
             self.export(chunk)?
         };
         let offer = share::offer(fd).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
@@ -65,7 +67,7 @@ impl Executor {
             return Err(bad);
         }
         let memory = self.import(&op.offer)?;
-        let mapped = self.map_in_arena(arena, op.address, op.bytes, memory);
+        let mapped = self.map_in_arena(arena, op.address, AliasMapping { bytes: op.bytes, chunk: None }, memory);
         let mapped = mapped.and_then(|()| self.gpu.allow(op.address, op.bytes).inspect_err(|_| self.unmap_in_arena(op.address)));
         if let Err(rc) = mapped {
             // The first error is reported.
@@ -95,7 +97,7 @@ impl Executor {
         let memory = self.import(offer)?;
         // The end of the range of reservations: an address chosen by the driver could be in the range where it places variables.
         let at = VMM_END - GRANULE;
-        let tried = self.map_in_arena(VMM_END - ARENA, at, GRANULE, memory).and_then(|()| {
+        let tried = self.map_in_arena(VMM_END - ARENA, at, AliasMapping { bytes: GRANULE, chunk: None }, memory).and_then(|()| {
             let allowed = self.gpu.allow(at, GRANULE);
             self.unmap_in_arena(at);
             allowed

@@ -4,6 +4,7 @@ pub(crate) mod arrays;
 pub(crate) mod at_rest;
 pub(crate) mod buffers;
 pub(crate) mod copy_nodes;
+pub(crate) mod evicted;
 pub(crate) mod gpu_areas;
 pub(crate) mod gpu_blocks;
 pub(crate) mod graphs;

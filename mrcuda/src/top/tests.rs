@@ -35,6 +35,7 @@ fn server(at: &str) -> Server {
         user_by: Some(UserBy::Token),
         since_unix_ms: 0,
         used_bytes: Some(37 << 30),
+        evicted_bytes: Some(0),
     };
     let facts = GpuFacts { name: "NVIDIA H200".into(), uuid: [1; 16], total_bytes: 140 << 30, driver_version: 13_000 };
     let readings = Reading::ALL.map(|reading| (reading as u32, if reading == Reading::Power { 312_500 } else { 44 })).to_vec();

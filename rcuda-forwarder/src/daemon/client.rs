@@ -102,6 +102,7 @@ impl Client {
             user_by,
             since_unix_ms: self.since_unix_ms,
             used_bytes: memory.map(|m| m.used_bytes),
+            evicted_bytes: memory.map(|m| m.evicted_bytes),
         }
     }
 }

@@ -117,6 +117,11 @@ impl Events {
         self.of_job(ServerEvent { reason: Some(cut(why)), ..about(ServerEventKind::JobStays, worker, gpu, client) }, client);
     }
 
+    /// Something happens to so many bytes of a stopped job's memory.
+    pub(super) fn evicted(&self, kind: ServerEventKind, (worker, gpu): (u32, u32), client: &Client, bytes: u64) {
+        self.of_job(ServerEvent { count: Some(bytes), ..about(kind, worker, gpu, client) }, client);
+    }
+
     /// A job of a client that may start jobs was refused.
     pub(super) fn refused(&self, gpu: u32, pid: u32, user: Option<&User>, why: &str) {
         let event = ServerEvent {

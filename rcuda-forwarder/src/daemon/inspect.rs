@@ -119,6 +119,7 @@ mod tests {
             user_by: None,
             since_unix_ms: 0,
             used_bytes,
+            evicted_bytes: used_bytes.map(|_| 7),
         };
         let limits =
             |memory_bytes, client_memory_bytes| ServerLimits { memory_bytes, client_memory_bytes, ..ServerLimits::default() };

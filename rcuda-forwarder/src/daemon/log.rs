@@ -49,6 +49,11 @@ impl LogLine {
         LogLine { is_warning: true, ..LogLine::info(text) }
     }
 
+    /// The same line behind other words.
+    pub(super) fn after(self, words: &str) -> LogLine {
+        LogLine { text: format!("{words}{}", self.text), ..self }
+    }
+
     /// A line that a worker has written.
     pub(super) fn output(worker: u32, text: &str) -> LogLine {
         LogLine { heading: format!("worker {worker}: "), is_output: true, worker: Some(worker), ..LogLine::info(text) }

@@ -6,7 +6,7 @@ use super::metrics_options::MetricsOptions;
 use super::permitted::UserSpec;
 use super::selection::SharedGpus;
 use super::worker_users::WorkerUserSpec;
-use crate::limits::{ClientLimits, WorkerLimits};
+use crate::limits::{ClientLimits, EvictStopped, WorkerLimits};
 use crate::sandbox::SandboxMode;
 use crate::targets::Target;
 use diagnostics::Format;
@@ -53,6 +53,8 @@ pub struct ServeOptions {
     pub warm: u32,
     /// Resource limits of each worker.
     pub of_worker: WorkerLimits,
+    /// When the memory of stopped jobs is evicted; `None`: it stays on the GPU.
+    pub evict_stopped: Option<EvictStopped>,
     /// Bytes of host memory of each worker, which the kernel enforces by a cgroup; `None`: no limit.
     pub host_memory: Option<u64>,
     /// Where workers may connect to for moves; empty: the networks that this machine is in (docs/formats.md, "Control").

@@ -8,6 +8,7 @@ use super::counters::{Counters, Settled};
 use super::earlier::Earlier;
 use super::error::AssignError;
 use super::events::Events;
+use super::evicted::Evicted;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::privileges::WorkerUser;
@@ -30,6 +31,7 @@ use crate::targets::{Sender, Targets};
 use crate::threads;
 use cuda_api::clock::unix_ms;
 use cuda_api::lock::wait_timeout;
+use executor::Budget as HostMemory;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -124,6 +126,7 @@ pub(crate) struct Worker {
     settled: Settled,
     /// Number of connections that are being made for it.
     outgoing: AtomicUsize,
+    evicted: Evicted,
 }
 
 /// A connection that is being made for a worker.
@@ -228,6 +231,11 @@ impl Worker {
     /// The requests to move its job.
     pub(super) fn requested(&self) -> &Requested {
         &self.requested
+    }
+
+    /// What it has of its job in host memory.
+    pub(super) fn evicted(&self) -> &Evicted {
+        &self.evicted
     }
 
     /// Its client, if it has one.
@@ -426,6 +434,8 @@ pub(super) struct Pool {
     /// All workers are ending.
     ending: Arc<AtomicBool>,
     limits: Limits,
+    /// For the memory of stopped jobs.
+    host_memory: Arc<HostMemory>,
     permissions: Permissions,
     accounting: Option<Arc<Accounting>>,
     counters: Arc<Counters>,
@@ -477,6 +487,7 @@ impl Pool {
             accounts: Mutex::default(),
             failed: Arc::default(),
             ending: Arc::default(),
+            host_memory: HostMemory::new(limits.evict_stopped.map_or(0, |evict| evict.memory)),
             limits,
             permissions,
             accounting,
@@ -553,6 +564,11 @@ impl Pool {
     /// Number of offered GPUs.
     pub(super) fn gpus(&self) -> u32 {
         self.gpus.len() as u32
+    }
+
+    /// The host memory for the memory of stopped jobs.
+    pub(super) fn host_memory(&self) -> &Arc<HostMemory> {
+        &self.host_memory
     }
 
     /// What has happened so far.
@@ -683,6 +699,7 @@ impl Pool {
             counters: self.counters.clone(),
             settled: Settled::default(),
             outgoing: AtomicUsize::new(0),
+            evicted: Evicted::default(),
         });
         lock(&self.workers).all.push(worker.clone());
         // Both threads are waiting for this, so they cannot have ended.
@@ -695,6 +712,7 @@ impl Pool {
             limits: self.limits.of_worker,
             plain: self.permissions.plain,
             gpudirect: self.permissions.gpudirect,
+            evict_after: self.limits.evict_stopped.map(|evict| evict.after),
             store,
             confinement: self.permissions.confinement.clone().map(|confinement| {
                 let user = worker.profile.user.as_deref().or(self.command.privileges.user.as_ref());
@@ -840,6 +858,8 @@ fn watch(
         no_longer_found();
         process.reap(|| if served && !ending.load(Ordering::SeqCst) { LEAVING } else { ENDING })
     };
+    // With the process its memory has ended.
+    worker.evicted.end();
     if !matches!(*lock(&worker.phase), Phase::Refused(_)) {
         worker.set(Phase::Gone);
     }

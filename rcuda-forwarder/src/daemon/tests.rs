@@ -121,6 +121,7 @@ fn options_in(directory: &Path) -> ServeOptions {
         warm: 1,
         of_worker: WorkerLimits::of_machine(),
         host_memory: None,
+        evict_stopped: None,
         targets: Vec::new(),
         // Not the program that confines itself.
         sandbox: SandboxMode::Off,

@@ -79,6 +79,8 @@ pub(super) struct Common {
     pub(super) bulk: Bulk,
     pub(super) inquiry: Inquiry,
     pub(super) limits: TimeLimits,
+    /// Whether heartbeats that ask for it are answered.
+    pub(super) answers_heartbeats: bool,
 }
 
 impl Common {

@@ -5,7 +5,7 @@ use super::common::{Common, Fault};
 use super::replies::Landing;
 use super::time_limits::Silence;
 use crate::conn::Conn;
-use crate::frame::{ANSWER_HEAD, AnswerHead, CHANGES, HEARTBEAT, LEAVE, NO_TICKET, TEXT};
+use crate::frame::{ALIVE, ANSWER_HEAD, ANSWER_WANTED, AnswerHead, CHANGES, HEARTBEAT, LEAVE, MEMORY, NO_TICKET, TEXT};
 use crate::inbox::Inbox;
 use crate::leave_request::{self, LeaveRequest};
 use crate::sync::lock;
@@ -85,13 +85,27 @@ impl Common {
         }
     }
 
+    /// Tells the worker that this process runs. Calls say that, too: if some wait to be sent, there is nothing to say.
+    fn answer_heartbeat(&self) {
+        // In shared memory the worker sees that the heartbeat was read.
+        if self.answers_heartbeats {
+            // Whether the connection still exists shows elsewhere.
+            let _ = self.ring.push_alone_at(self.ring.position(), ALIVE);
+        }
+    }
+
     /// Receives one message; false at the end of the connection.
     pub(super) fn receive<R: Read>(&self, inbox: &mut Inbox<R>) -> io::Result<bool> {
         let Some(head) = inbox.head::<ANSWER_HEAD>()? else { return Ok(false) };
         let head = AnswerHead::read(&head);
         let bytes = head.body().ok_or_else(|| nonsense("its length"))?;
         match head.ticket {
-            HEARTBEAT if bytes == 0 => return Ok(true),
+            HEARTBEAT if bytes == 0 => {
+                if head.code == ANSWER_WANTED {
+                    self.answer_heartbeat();
+                }
+                return Ok(true);
+            }
             HEARTBEAT => return Err(nonsense("a sign of life with a body")),
             TEXT if bytes > MAX_TEXT || !matches!(head.code, 1 | 2) => return Err(nonsense("text")),
             TEXT => {
@@ -111,6 +125,17 @@ impl Common {
                 let mut body = Vec::new();
                 inbox.append(&mut body, bytes)?;
                 self.leave(LeaveRequest::read(&body).ok_or_else(|| nonsense("a request to leave"))?);
+                return Ok(true);
+            }
+            MEMORY if bytes > 0 || !matches!(head.code, 0 | 1) => return Err(nonsense("news of the job's memory")),
+            MEMORY => {
+                match head.code {
+                    1 => tracing::warn!(
+                        target: "place",
+                        "this job was stopped, so the server has its GPU memory in host memory: calls wait until the GPU has room for it"
+                    ),
+                    _ => tracing::warn!(target: "place", "the GPU memory of this job is back: calls go on"),
+                }
                 return Ok(true);
             }
             NO_TICKET => {

@@ -8,7 +8,7 @@ use cuda_api::ops::Offer;
 use cuda_api::wire::Wire;
 use executor::host_mirror::PlaceChanges;
 use executor::staging::{Room, Staging};
-use executor::{Applied, Budget, Busy, DeviceInfo, Executor, Pending, Shown};
+use executor::{Applied, Budget, Busy, DeviceInfo, Evictable, Executor, NotEvicted, Pending, Shown};
 use memsync::{Compression, Part, Stream, Verify};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -189,6 +189,22 @@ impl Place for Executor {
 
     fn moved(&self) -> u64 {
         Executor::moved(self)
+    }
+
+    fn evictable(&self) -> Result<Evictable, NotEvicted> {
+        Executor::evictable(self)
+    }
+
+    fn evict(self: &Arc<Self>, limit: u64, goes_on: &dyn Fn() -> bool) -> Result<Evictable, NotEvicted> {
+        Executor::evict(self, limit, goes_on)
+    }
+
+    fn restore(self: &Arc<Self>) -> Result<(), Code> {
+        Executor::restore(self).map(drop)
+    }
+
+    fn evicted_bytes(&self) -> u64 {
+        Executor::evicted_bytes(self)
     }
 
     fn end_rounds(&self) {

@@ -21,6 +21,17 @@ pub(super) trait Answers: Debug + Send {
 
     /// Whether a heartbeat can be written without waiting.
     fn has_room(&self) -> bool;
+
+    /// How many bytes have been written, and how many of them the job has read; `None` over a network, where that is not known.
+    fn progress(&self) -> Option<Progress>;
+}
+
+/// Positions in a pipe.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress {
+    pub(super) written: u64,
+    /// By the job's own word.
+    pub(super) read: u64,
 }
 
 impl Answers for Arc<Conn> {
@@ -31,6 +42,10 @@ impl Answers for Arc<Conn> {
     fn has_room(&self) -> bool {
         self.ready(PollFlags::POLLOUT, Duration::ZERO).is_ok_and(|seen| seen == PollFlags::POLLOUT)
     }
+
+    fn progress(&self) -> Option<Progress> {
+        None
+    }
 }
 
 impl Answers for Writer {
@@ -40,6 +55,11 @@ impl Answers for Writer {
 
     fn has_room(&self) -> bool {
         self.room().is_ok_and(|room| room >= ANSWER_HEAD as u64)
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let (written, read) = Writer::progress(self);
+        Some(Progress { written, read })
     }
 }
 

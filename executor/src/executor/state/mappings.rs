@@ -23,8 +23,17 @@ pub(crate) struct Mapped {
     pub(crate) descriptor: Option<Descriptor>,
     /// While the memory belongs to the source of a move, too: its number there.
     pub(crate) at_source: Option<u64>,
+    /// It has been offered to other places. What they have mapped stays when the offer is withdrawn.
+    pub(crate) lent: bool,
     /// The memory counts as used as long as it is mapped.
     pub(crate) _held: HeldMemory,
+}
+
+impl Mapped {
+    /// Memory that this place has created, with a fresh number.
+    pub(crate) fn own(bytes: u64, memory: u64, number: u64, held: HeldMemory) -> Mapped {
+        Mapped { bytes, memory, number, descriptor: None, at_source: None, lent: false, _held: held }
+    }
 }
 
 /// The descriptor of imported memory. It is passed on when the memory is offered: nothing says that a driver exports what it has imported.
@@ -94,11 +103,19 @@ impl Arenas {
     }
 }
 
+/// A mapping in an arena of aliases.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AliasMapping {
+    pub(crate) bytes: u64,
+    /// The chunk whose memory it is; `None`: memory of another place.
+    pub(crate) chunk: Option<u64>,
+}
+
 /// Reserved arenas and the mappings in them.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
     pub(crate) arenas: BTreeSet<u64>,
-    pub(crate) mapped: BTreeMap<u64, u64>,
+    pub(crate) mapped: BTreeMap<u64, AliasMapping>,
 }
 
 /// The offers, by the first address of the chunk, and the imported memory, by the address of its mapping.
