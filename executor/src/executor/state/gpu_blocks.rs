@@ -30,8 +30,9 @@ use std::time::Duration;
 
 /// Bytes that one block of the comparing kernel compares.
 const COMPARED: u64 = 64 << 10;
-/// Bytes that are compared on the host at a time, from each copy.
+/// Bytes that are compared on the host at a time, from each copy, and how many of these pieces have buffers there.
 const PIECE: usize = 8 << 20;
+const PIECES: usize = 2;
 /// Maximum number of lines that the kernel writes at a time.
 const LINES: usize = host_mirror::MESSAGE_LINES;
 /// Number of launches of this kernel that nothing has waited for yet.
@@ -131,6 +132,22 @@ pub(crate) struct Contents {
     pub(crate) agreed: Vec<u8>,
 }
 
+/// Buffers of [`PIECE`] bytes: for what is used, and for what was agreed on.
+#[derive(Debug)]
+struct PieceBuffers {
+    now: Pinned,
+    was: Pinned,
+}
+
+/// A part of a block that is compared on the host.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    at: u64,
+    /// Where the other copy is, seen from there.
+    agreed: u64,
+    bytes: u64,
+}
+
 /// The pages of all blocks, for the comparing kernel: pairs, and behind them a word for each.
 #[derive(Debug)]
 struct Table {
@@ -152,9 +169,8 @@ pub(crate) struct GpuBlocks {
     passed: u64,
     /// Whether the last kernel was late and has not been seen to have ended.
     stuck: bool,
-    /// [`PIECE`] bytes of each copy.
-    now: Pinned,
-    was: Pinned,
+    /// While one piece is compared, the next one is copied to the host.
+    pieces: [PieceBuffers; PIECES],
     /// For each launch of the kernel that writes changes, [`LINES`] lines.
     lines: Pinned,
     /// For each of them two words: how far it is, and whether it may write.
@@ -210,9 +226,10 @@ fn zeros(bytes: u64) -> Result<Vec<u8>, Code> {
 impl GpuBlocks {
     /// Prepares a context, which is current, for such blocks. `life`: its number.
     pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64), budget: &Arc<Budget>) -> Result<GpuBlocks, Code> {
-        let pinned = budget.hold((2 * PIECE + LAUNCHES * LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let pinned = budget.hold((2 * PIECES * PIECE + LAUNCHES * LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let buffer = |bytes| buffers::take(gpu, life, bytes);
-        let (now, was, words) = (buffer(PIECE)?, buffer(PIECE)?, buffer(PAGE as usize)?);
+        let piece = || Ok::<_, Code>(PieceBuffers { now: buffer(PIECE)?, was: buffer(PIECE)? });
+        let (pieces, words) = ([piece()?, piece()?], buffer(PAGE as usize)?);
         let lines = buffer(LAUNCHES * LINES * LINE_BYTES)?;
         let [_, highest] = gpu.priorities()?;
         let passed = gpu.new_event(false)?;
@@ -230,8 +247,7 @@ impl GpuBlocks {
             copies,
             passed,
             stuck: false,
-            now,
-            was,
+            pieces,
             lines,
             words,
             launches: Vec::with_capacity(LAUNCHES),
@@ -309,9 +325,10 @@ impl GpuBlocks {
             && self.gpu.set_current(self.context).is_ok()
             && self.finish_launches().is_ok()
             && (at..).step_by(PIECE).zip(bytes.chunks(PIECE)).all(|(to, piece)| {
-                self.now.bytes_mut()[..piece.len()].copy_from_slice(piece);
+                let now = &mut self.pieces[0].now;
+                now.bytes_mut()[..piece.len()].copy_from_slice(piece);
                 // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
-                let copied = unsafe { self.gpu.copy_in(to, self.now.at as *const u8, piece.len() as u64, self.copies) };
+                let copied = unsafe { self.gpu.copy_in(to, now.at as *const u8, piece.len() as u64, self.copies) };
                 copied.and_then(|()| self.gpu.synchronize_stream(self.copies)).is_ok()
             })
     }
@@ -326,10 +343,11 @@ impl GpuBlocks {
 
     fn copy_out(&mut self, at: u64, to: &mut [u8]) -> Result<(), Code> {
         (at..).step_by(PIECE).zip(to.chunks_mut(PIECE)).try_for_each(|(from, piece)| {
+            let now = &mut self.pieces[0].now;
             // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
-            unsafe { self.gpu.copy_out(self.now.at as *mut u8, from, piece.len() as u64, self.copies) }?;
+            unsafe { self.gpu.copy_out(now.at as *mut u8, from, piece.len() as u64, self.copies) }?;
             self.gpu.synchronize_stream(self.copies)?;
-            piece.copy_from_slice(&self.now.bytes()[..piece.len()]);
+            piece.copy_from_slice(&now.bytes()[..piece.len()]);
             Ok(())
         })
     }
@@ -377,35 +395,50 @@ impl GpuBlocks {
             // Also if there is no memory for the kernel: otherwise the job would use outdated bytes.
             Ok(None) | Err(_) => self.blocks.iter().map(|(at, block)| (*at, block.bytes)).collect(),
         };
+        let mut pieces = Vec::new();
         for (start, bytes) in ranges {
             let Some(agreed) = self.block(start).map(|(_, block)| block.reserved.agreed()) else { continue };
-            for at in (start..start + bytes).step_by(PIECE) {
-                let bytes = (start + bytes - at).min(PIECE as u64);
-                self.compare(at, agreed, bytes)?.into_iter().for_each(&mut found);
-            }
+            let of = |at| Piece { at, agreed, bytes: (start + bytes - at).min(PIECE as u64) };
+            pieces.extend((start..start + bytes).step_by(PIECE).map(of));
         }
-        Ok(())
+        let compared = self.compare(&pieces, &mut found);
+        // Copies that have begun use the buffers.
+        compared.inspect_err(|_| _ = self.gpu.synchronize_stream(self.copies))
     }
 
-    /// Compares a range on the host, and returns lists of the lines that differ. As they were read, they are agreed on from now on.
-    fn compare(&mut self, at: u64, agreed: u64, bytes: u64) -> Result<Vec<Vec<Line>>, Code> {
+    /// Compares pieces on the host, and passes on lists of the lines that differ. As they were read, they are agreed on from now on.
+    fn compare(&mut self, pieces: &[Piece], found: &mut impl FnMut(Vec<Line>)) -> Result<(), Code> {
+        for (number, &Piece { at, agreed, bytes }) in pieces.iter().enumerate() {
+            if number == 0 {
+                self.fetch(pieces[0], 0)?;
+            }
+            // This piece is here, and the one before it has become what is agreed on: its buffers are free.
+            self.gpu.synchronize_stream(self.copies)?;
+            if let Some(next) = pieces.get(number + 1) {
+                self.fetch(*next, (number + 1) % PIECES)?;
+            }
+            let PieceBuffers { now, was } = &mut self.pieces[number % PIECES];
+            let lists =
+                host_mirror::differing_lines(at, &now.bytes()[..bytes as usize], &mut was.words_mut()[..bytes as usize / 8]);
+            if !lists.is_empty() {
+                // SAFETY: the buffer has so many bytes, and is not used otherwise before the next wait for this stream.
+                unsafe { self.gpu.copy_in(at + agreed, was.at as *const u8, bytes, self.copies) }?;
+            }
+            lists.into_iter().for_each(&mut *found);
+        }
+        // Kernels that write the job's changes do not wait for this stream.
+        if pieces.is_empty() { Ok(()) } else { self.gpu.synchronize_stream(self.copies) }
+    }
+
+    /// Begins to copy a piece to these buffers.
+    fn fetch(&mut self, piece: Piece, to: usize) -> Result<(), Code> {
+        let Piece { at, agreed, bytes } = piece;
+        let PieceBuffers { now, was } = &self.pieces[to];
         // SAFETY: the buffers have so many bytes, and are not used otherwise before the copies are complete.
         unsafe {
-            self.gpu.copy_out(self.now.at as *mut u8, at, bytes, self.copies)?;
-            self.gpu.copy_out(self.was.at as *mut u8, at + agreed, bytes, self.copies)?;
+            self.gpu.copy_out(now.at as *mut u8, at, bytes, self.copies)?;
+            self.gpu.copy_out(was.at as *mut u8, at + agreed, bytes, self.copies)
         }
-        self.gpu.synchronize_stream(self.copies)?;
-        let lines = host_mirror::differing_lines(
-            at,
-            &self.now.bytes()[..bytes as usize],
-            &mut self.was.words_mut()[..bytes as usize / 8],
-        );
-        if !lines.is_empty() {
-            // SAFETY: as above.
-            unsafe { self.gpu.copy_in(at + agreed, self.was.at as *const u8, bytes, self.copies) }?;
-            self.gpu.synchronize_stream(self.copies)?;
-        }
-        Ok(lines)
     }
 
     /// Ranges that contain all that the GPU has changed; `None` if the kernel that looks for them is late.
@@ -508,11 +541,12 @@ impl GpuBlocks {
     fn copy_in(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<(), Code> {
         let mut bytes = Vec::with_capacity(size_of_val(lines));
         let runs = runs(lines, &mut bytes);
-        self.now.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+        let now = &mut self.pieces[0].now;
+        now.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
         for (at, part) in &runs {
             for to in [*at, at + agreed] {
                 // SAFETY: the buffer has these bytes, and is not used otherwise before the copies are complete.
-                unsafe { self.gpu.copy_in(to, (self.now.at + part.start) as *const u8, part.len() as u64, self.copies) }?;
+                unsafe { self.gpu.copy_in(to, (now.at + part.start) as *const u8, part.len() as u64, self.copies) }?;
             }
         }
         self.gpu.synchronize_stream(self.copies)
