@@ -16,7 +16,8 @@
 //!
 //! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another: mostly of the copy with the fewest
 //! bytes left, so that a short copy does not wait for a long one, and of equal ones the first is complete early and what follows it in its
-//! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. [docs/memory.md](../../docs/memory.md) describes the whole.
+//! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. Connections to the host also carry
+//! changes of mirrored memory (`staging/changes.rs`). [docs/memory.md](../../docs/memory.md) describes the whole.
 
 use cuda_api::lock::{lock, wait};
 use cuda_api::spin::{Pause, Spinning};
@@ -27,10 +28,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+mod changes;
 mod file;
 mod room;
 mod sizes;
 
+use changes::Queue;
+pub use changes::{Changes, Copies, ToHost};
 use file::RegionFile;
 pub use file::{Mapped, Part};
 pub use room::Room;
@@ -292,7 +296,12 @@ struct State {
     looking: [bool; 2],
     /// In each direction, the number of other connections that wait for a segment.
     waiting: [usize; 2],
+    /// What connections to the host carry before segments.
+    changes: Queue,
 }
+
+/// Finds something for a connection in a direction; otherwise returns whether there will be something without another copy.
+type Find<T> = fn(&mut State, bool, &Sizes) -> Result<T, bool>;
 
 /// All areas of a place.
 #[derive(Debug)]
@@ -305,6 +314,8 @@ pub struct Staging {
     awaits_bytes: AtomicBool,
     /// In each direction: there are more pieces, or the thread that waits for the GPU has left.
     changed: [Condvar; 2],
+    /// Changes have been found, or have arrived.
+    changes_carried: Condvar,
 }
 
 impl Default for Staging {
@@ -317,7 +328,8 @@ impl Staging {
     /// No areas, for copies that are divided in this way.
     pub fn new(sizes: Sizes) -> Staging {
         let changed = [Condvar::new(), Condvar::new()];
-        Staging { sizes, state: Mutex::default(), file: OnceLock::new(), awaits_bytes: AtomicBool::new(false), changed }
+        let (file, awaits_bytes, changes_carried) = (OnceLock::new(), AtomicBool::new(false), Condvar::new());
+        Staging { sizes, state: Mutex::default(), file, awaits_bytes, changed, changes_carried }
     }
 
     /// Into what copies are divided.
@@ -435,6 +447,10 @@ impl Staging {
     /// and a connection could take all segments before the job's thread at its other end has copied the first: those that have none come
     /// first.
     pub fn try_next(&self, to_device: bool) -> Option<Segment> {
+        self.try_next_of(to_device, Staging::find_segment)
+    }
+
+    fn try_next_of<T>(&self, to_device: bool, find: Find<T>) -> Option<T> {
         let (mut s, way) = (lock(&self.state), usize::from(to_device));
         if self.file.get().is_some() && s.waiting[way] > 0 {
             let ready = self.ready_segments(&mut s, to_device);
@@ -443,7 +459,7 @@ impl Staging {
                 return None;
             }
         }
-        Staging::find_segment(&mut s, to_device, &self.sizes).ok()
+        find(&mut s, to_device, &self.sizes).ok()
     }
 
     fn ready_segments(&self, s: &mut State, to_device: bool) -> usize {
@@ -457,18 +473,22 @@ impl Staging {
 
     /// Waits for the next segment in a direction.
     pub fn next(&self, to_device: bool) -> Segment {
+        self.next_of(to_device, Staging::find_segment)
+    }
+
+    fn next_of<T>(&self, to_device: bool, find: Find<T>) -> T {
         let way = usize::from(to_device);
         let mut s = lock(&self.state);
         let mut spinning = Spinning::begin();
         loop {
-            match Staging::find_segment(&mut s, to_device, &self.sizes) {
-                Ok(segment) => {
+            match find(&mut s, to_device, &self.sizes) {
+                Ok(found) => {
                     if s.waiting[way] > 0 {
                         // There may be more, or another thread must wait for the GPU instead of this one.
                         let ready = self.ready_segments(&mut s, to_device);
                         self.wake(ready.clamp(1, s.waiting[way]), way);
                     }
-                    return segment;
+                    return found;
                 }
                 Err(true) if !s.looking[way] => {
                     s.looking[way] = true;

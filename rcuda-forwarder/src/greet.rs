@@ -37,7 +37,7 @@ pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 25;
+pub(crate) const PROTOCOL: u32 = 26;
 /// Maximum length of the body of an opening and of the text of a refusal.
 const BODY: usize = 64 << 10;
 /// Bytes of a preamble: magic, protocol, build.

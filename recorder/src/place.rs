@@ -3,12 +3,14 @@
 mod choice;
 mod error;
 mod kept_file;
+mod large_copies;
 mod notice;
 
 pub(crate) use choice::choose;
 pub(crate) use error::OpenError;
 use executor::host_rows::HostRows;
 use kept_file::KeptFile;
+pub(crate) use large_copies::bulk_connections;
 use notice::Notice;
 
 use crate::base::log::lock;
@@ -311,6 +313,8 @@ impl Worker<'_> {
             (code::SUCCESS, reply) if apart && exclusive => {
                 let on_gpu = reply.first() == Some(&1);
                 tracing::debug!(target: "memory", "managed memory of {bytes} bytes is in the GPU's memory there: {on_gpu}");
+                // Without them its changes come over the connection of the calls.
+                let _ = on_gpu && self.link.has_bulk(false, || bulk_connections(self.link));
             }
             (code::SUCCESS, _) => {}
             (rc, _) => return Err(rc),

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 impl Common {
     /// Serves a connection for large copies until it ends. Without it the link is of no use.
     fn serve_bulk(&self, conn: &Conn, to_device: bool) {
-        if let Err(why) = self.bulk.serve(conn, to_device) {
+        if let Err(why) = self.bulk.serve(conn, to_device, &self.alike) {
             self.lose(&format!("a connection for large copies has failed: {why}"));
         }
     }
