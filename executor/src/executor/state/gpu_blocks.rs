@@ -455,9 +455,9 @@ impl GpuBlocks {
             self.fetch_next(pieces, number)?;
             staging.send_changes(after, piece.at, piece.bytes as usize, &self.buffers[number % PIECES]);
         }
-        for number in pieces.len().saturating_sub(PIECES - 1)..pieces.len() {
+        for (number, piece) in pieces.iter().enumerate().skip(pieces.len().saturating_sub(PIECES - 1)) {
             staging.await_compared(&self.buffers[number % PIECES]);
-            self.agree(&pieces[number], number)?;
+            self.agree(piece, number)?;
         }
         self.gpu.synchronize_stream(self.copies)
     }
