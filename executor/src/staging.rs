@@ -19,7 +19,7 @@
 //! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. Connections to the host also carry
 //! changes of mirrored memory (`staging/changes.rs`). [docs/memory.md](../../docs/memory.md) describes the whole.
 
-use cuda_api::lock::{lock, wait};
+use cuda_api::lock::{lock, wait, wait_while};
 use cuda_api::spin::{Pause, Spinning};
 use std::collections::VecDeque;
 use std::io;
@@ -33,8 +33,8 @@ mod file;
 mod room;
 mod sizes;
 
-use changes::Queue;
-pub use changes::{Changes, Copies, ToHost};
+pub use changes::{Changes, Copies};
+use changes::{PART, Queue};
 use file::RegionFile;
 pub use file::{Mapped, Part};
 pub use room::Room;
@@ -300,6 +300,20 @@ struct State {
     changes: Queue,
 }
 
+/// What a connection carries to the host.
+#[derive(Debug)]
+pub enum ToHost {
+    /// A part of a copy.
+    Segment(Segment),
+    /// Changes, for [`Staging::encode`].
+    Changes(Changes),
+}
+
+fn find_to_host(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<ToHost, bool> {
+    let changes = s.changes.waiting.pop_front();
+    changes.map_or_else(|| Staging::find_segment(s, to_device, sizes).map(ToHost::Segment), |some| Ok(ToHost::Changes(some)))
+}
+
 /// Finds something for a connection in a direction; otherwise returns whether there will be something without another copy.
 type Find<T> = fn(&mut State, bool, &Sizes) -> Result<T, bool>;
 
@@ -522,6 +536,76 @@ impl Staging {
             area.over(segment);
         }
         self.note(&s);
+    }
+
+    /// From now on there are connections to the host that carry changes.
+    pub fn begin_to_carry_changes(&self) {
+        lock(&self.state).changes.has_connections = true;
+    }
+
+    /// Returns whether there are such connections.
+    pub(crate) fn carries_changes(&self) -> bool {
+        lock(&self.state).changes.has_connections
+    }
+
+    /// Gives the memory at an address to the connections. Its copies are in these buffers, which nothing else uses before [`Staging::await_compared`]
+    /// returns. There are few buffers, so the parts that wait are few.
+    pub fn send_changes(&self, after: u64, at: u64, bytes: usize, copies: &Arc<Copies>) {
+        let of = |start: usize| {
+            let part = start..bytes.min(start + PART);
+            Changes { after, at: at + start as u64, copies: copies.clone(), part }
+        };
+        let parts = (0..bytes).step_by(PART).map(of);
+        copies.left.store(parts.len(), Ordering::Release);
+        let mut s = lock(&self.state);
+        s.changes.left += parts.len();
+        s.changes.waiting.extend(parts);
+        let wake = s.waiting[0].min(s.changes.waiting.len());
+        self.wake(wake, 0);
+    }
+
+    /// Waits until all parts of these buffers were compared.
+    pub fn await_compared(&self, copies: &Copies) {
+        drop(wait_while(&self.changes_carried, lock(&self.state), |_| copies.left.load(Ordering::Acquire) > 0));
+    }
+
+    /// Waits until the job has applied all changes.
+    pub fn await_changes(&self) {
+        drop(wait_while(&self.changes_carried, lock(&self.state), |s| s.changes.left > 0));
+    }
+
+    /// Finds the changes of a part, and writes them as runs of lines; returns how many messages with changes come before, or `None` if nothing has
+    /// changed. `masks` is a reused buffer.
+    pub fn encode(&self, changes: Changes, masks: &mut Vec<u8>, to: &mut Vec<u8>) -> Option<u64> {
+        changes.encode(masks, to);
+        if changes.copies.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Who waits has looked before, or waits.
+            drop(lock(&self.state));
+            self.changes_carried.notify_all();
+        }
+        if to.is_empty() {
+            self.changes_arrived();
+        }
+        (!to.is_empty()).then_some(changes.after)
+    }
+
+    /// The job has applied the changes of a part.
+    pub fn changes_arrived(&self) {
+        let mut s = lock(&self.state);
+        s.changes.left -= 1;
+        if s.changes.left == 0 {
+            self.changes_carried.notify_all();
+        }
+    }
+
+    /// As [`Staging::next`] to the host; changes come first, since a thread waits for them.
+    pub fn next_to_host(&self) -> ToHost {
+        self.next_of(false, find_to_host)
+    }
+
+    /// As [`Staging::try_next`] to the host, and as [`Staging::next_to_host`].
+    pub fn try_next_to_host(&self) -> Option<ToHost> {
+        self.try_next_of(false, find_to_host)
     }
 
     /// Lets all streams continue: the context is about to be destroyed.

@@ -55,10 +55,10 @@ fn at_a_server_the_gpu_has_large_blocks() {
     let server = Server::start(&scene, "one");
     let native = native(&scene, "exclusive", &STEPS);
     // Each kernel changes words all over a block of 2 MiB: the connections for large copies carry that, if there are any.
-    for (connections, least) in [("0", 0), ("1", 1 << 20), ("5", 1 << 20)] {
+    for connections in ["0", "1", "5"] {
         let (blocks, carried) = blocks_at(&scene, &server, &native, connections);
         assert!(blocks.len() >= 3 && blocks.iter().all(|there| *there), "{blocks:?}");
-        assert!(carried >= least && (carried > 0) == (least > 0), "{carried} with {connections}");
+        assert_eq!(carried > 0, connections != "0", "{carried} with {connections}");
     }
     // On this machine kernels use the job's own memory.
     for place in ["local", &server.unix_place(0)] {

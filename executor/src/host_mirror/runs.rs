@@ -2,7 +2,7 @@
 //! line instead of 80. Nothing depends on the order in which they are applied, so several threads do it at a time.
 
 use super::MirroredMemory;
-use super::compare::{spread, word};
+use super::compare::spread;
 use super::exclusive::store;
 use super::line::{LINE, WORDS, of_word};
 use cuda_api::address_map::PAGE;
@@ -111,33 +111,17 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Writes the bytes of a line whose bits are set to memory and to its shadow copy.
+/// Writes the bytes of a line whose bits are set to memory and to its shadow copy. Others may write to the bytes beside them.
 ///
 /// # Safety
 /// The line is mapped and writable.
 unsafe fn put(at: u64, mask: u64, theirs: &[u64; WORDS], agreed: &[AtomicU64; WORDS]) {
-    // SAFETY: guaranteed by the caller.
-    let ours: [&AtomicU64; WORDS] = std::array::from_fn(|i| unsafe { word(at + 8 * i as u64) });
-    if mask == u64::MAX {
-        for i in 0..WORDS {
-            ours[i].store(theirs[i], Ordering::Release);
-            agreed[i].store(theirs[i], Ordering::Relaxed);
-        }
-        return;
-    }
-    let was = agreed.each_ref().map(|word| word.load(Ordering::Relaxed));
-    // The program has changed nothing beside them, and does not write to the memory now: words are written faster than bytes.
-    let by_words = ours.map(|word| word.load(Ordering::Relaxed)) == was;
     for i in 0..WORDS {
         let bits = of_word(mask, i);
-        let new = was[i] & !spread(bits) | theirs[i] & spread(bits);
-        agreed[i].store(new, Ordering::Relaxed);
-        match bits {
-            0 => {}
-            _ if by_words => ours[i].store(new, Ordering::Release),
-            // SAFETY: guaranteed by the caller.
-            _ => unsafe { store(at + 8 * i as u64, bits, theirs[i]) },
-        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { store(at + 8 * i as u64, bits, theirs[i]) };
+        let was = agreed[i].load(Ordering::Relaxed);
+        agreed[i].store(was & !spread(bits) | theirs[i] & spread(bits), Ordering::Relaxed);
     }
 }
 
