@@ -17,6 +17,7 @@ mod changes;
 mod compare;
 mod exclusive;
 mod line;
+mod runs;
 mod written;
 
 use cuda_api::address_map::PAGE;
@@ -34,6 +35,8 @@ pub use exclusive::Touched;
 pub(crate) use line::LINE;
 pub use line::Line;
 use line::{WORDS, of_word};
+pub use runs::RUNS_BYTES;
+pub(crate) use runs::{RUNS_LINES, encode_runs};
 pub use written::UnseenWriter;
 use written::{Reading, Written};
 
@@ -77,6 +80,8 @@ struct Agreed {
 
 // SAFETY: the only owner of its mapping.
 unsafe impl Send for Agreed {}
+// SAFETY: a shared reference gives atomics only.
+unsafe impl Sync for Agreed {}
 
 impl Agreed {
     fn new(len: usize) -> io::Result<Agreed> {
@@ -89,6 +94,12 @@ impl Agreed {
     fn words(&mut self) -> &mut [u64] {
         // SAFETY: the mapping, borrowed exclusively; pages are aligned.
         unsafe { std::slice::from_raw_parts_mut(self.at.cast(), self.len / 8) }
+    }
+
+    /// The same for threads that change it at the same time.
+    fn shared_words(&self) -> &[AtomicU64] {
+        // SAFETY: as above; without an exclusive borrow only atomics change it.
+        unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / 8) }
     }
 }
 

@@ -16,9 +16,10 @@
 //!
 //! A piece is divided into [`Segment`]s. A connection has one segment at a time and then takes another: mostly of the copy with the fewest
 //! bytes left, so that a short copy does not wait for a long one, and of equal ones the first is complete early and what follows it in its
-//! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. [docs/memory.md](../../docs/memory.md) describes the whole.
+//! stream goes on beside the others. Some are taken from all areas in turn, so no copy waits for ever. Connections to the host also carry
+//! changes of mirrored memory (`staging/changes.rs`). [docs/memory.md](../../docs/memory.md) describes the whole.
 
-use cuda_api::lock::{lock, wait};
+use cuda_api::lock::{lock, wait, wait_while};
 use cuda_api::spin::{Pause, Spinning};
 use std::collections::VecDeque;
 use std::io;
@@ -27,10 +28,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+mod changes;
 mod file;
 mod room;
 mod sizes;
 
+pub use changes::{Changes, Copies};
+use changes::{PART, Queue};
 use file::RegionFile;
 pub use file::{Mapped, Part};
 pub use room::Room;
@@ -292,7 +296,26 @@ struct State {
     looking: [bool; 2],
     /// In each direction, the number of other connections that wait for a segment.
     waiting: [usize; 2],
+    /// What connections to the host carry before segments.
+    changes: Queue,
 }
+
+/// What a connection carries to the host.
+#[derive(Debug)]
+pub enum ToHost {
+    /// A part of a copy.
+    Segment(Segment),
+    /// Changes, for [`Staging::encode`].
+    Changes(Changes),
+}
+
+fn find_to_host(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<ToHost, bool> {
+    let changes = s.changes.waiting.pop_front();
+    changes.map_or_else(|| Staging::find_segment(s, to_device, sizes).map(ToHost::Segment), |some| Ok(ToHost::Changes(some)))
+}
+
+/// Finds something for a connection in a direction; otherwise returns whether there will be something without another copy.
+type Find<T> = fn(&mut State, bool, &Sizes) -> Result<T, bool>;
 
 /// All areas of a place.
 #[derive(Debug)]
@@ -305,6 +328,8 @@ pub struct Staging {
     awaits_bytes: AtomicBool,
     /// In each direction: there are more pieces, or the thread that waits for the GPU has left.
     changed: [Condvar; 2],
+    /// Changes have been found, or have arrived.
+    changes_carried: Condvar,
 }
 
 impl Default for Staging {
@@ -317,7 +342,8 @@ impl Staging {
     /// No areas, for copies that are divided in this way.
     pub fn new(sizes: Sizes) -> Staging {
         let changed = [Condvar::new(), Condvar::new()];
-        Staging { sizes, state: Mutex::default(), file: OnceLock::new(), awaits_bytes: AtomicBool::new(false), changed }
+        let (file, awaits_bytes, changes_carried) = (OnceLock::new(), AtomicBool::new(false), Condvar::new());
+        Staging { sizes, state: Mutex::default(), file, awaits_bytes, changed, changes_carried }
     }
 
     /// Into what copies are divided.
@@ -435,6 +461,10 @@ impl Staging {
     /// and a connection could take all segments before the job's thread at its other end has copied the first: those that have none come
     /// first.
     pub fn try_next(&self, to_device: bool) -> Option<Segment> {
+        self.try_next_of(to_device, Staging::find_segment)
+    }
+
+    fn try_next_of<T>(&self, to_device: bool, find: Find<T>) -> Option<T> {
         let (mut s, way) = (lock(&self.state), usize::from(to_device));
         if self.file.get().is_some() && s.waiting[way] > 0 {
             let ready = self.ready_segments(&mut s, to_device);
@@ -443,7 +473,7 @@ impl Staging {
                 return None;
             }
         }
-        Staging::find_segment(&mut s, to_device, &self.sizes).ok()
+        find(&mut s, to_device, &self.sizes).ok()
     }
 
     fn ready_segments(&self, s: &mut State, to_device: bool) -> usize {
@@ -457,18 +487,22 @@ impl Staging {
 
     /// Waits for the next segment in a direction.
     pub fn next(&self, to_device: bool) -> Segment {
+        self.next_of(to_device, Staging::find_segment)
+    }
+
+    fn next_of<T>(&self, to_device: bool, find: Find<T>) -> T {
         let way = usize::from(to_device);
         let mut s = lock(&self.state);
         let mut spinning = Spinning::begin();
         loop {
-            match Staging::find_segment(&mut s, to_device, &self.sizes) {
-                Ok(segment) => {
+            match find(&mut s, to_device, &self.sizes) {
+                Ok(found) => {
                     if s.waiting[way] > 0 {
                         // There may be more, or another thread must wait for the GPU instead of this one.
                         let ready = self.ready_segments(&mut s, to_device);
                         self.wake(ready.clamp(1, s.waiting[way]), way);
                     }
-                    return segment;
+                    return found;
                 }
                 Err(true) if !s.looking[way] => {
                     s.looking[way] = true;
@@ -502,6 +536,76 @@ impl Staging {
             area.over(segment);
         }
         self.note(&s);
+    }
+
+    /// From now on there are connections to the host that carry changes.
+    pub fn begin_to_carry_changes(&self) {
+        lock(&self.state).changes.has_connections = true;
+    }
+
+    /// Returns whether there are such connections.
+    pub(crate) fn carries_changes(&self) -> bool {
+        lock(&self.state).changes.has_connections
+    }
+
+    /// Gives the memory at an address to the connections. Its copies are in these buffers, which nothing else uses before [`Staging::await_compared`]
+    /// returns. There are few buffers, so the parts that wait are few.
+    pub fn send_changes(&self, after: u64, at: u64, bytes: usize, copies: &Arc<Copies>) {
+        let of = |start: usize| {
+            let part = start..bytes.min(start + PART);
+            Changes { after, at: at + start as u64, copies: copies.clone(), part }
+        };
+        let parts = (0..bytes).step_by(PART).map(of);
+        copies.left.store(parts.len(), Ordering::Release);
+        let mut s = lock(&self.state);
+        s.changes.left += parts.len();
+        s.changes.waiting.extend(parts);
+        let wake = s.waiting[0].min(s.changes.waiting.len());
+        self.wake(wake, 0);
+    }
+
+    /// Waits until all parts of these buffers were compared.
+    pub fn await_compared(&self, copies: &Copies) {
+        drop(wait_while(&self.changes_carried, lock(&self.state), |_| copies.left.load(Ordering::Acquire) > 0));
+    }
+
+    /// Waits until the job has applied all changes.
+    pub fn await_changes(&self) {
+        drop(wait_while(&self.changes_carried, lock(&self.state), |s| s.changes.left > 0));
+    }
+
+    /// Finds the changes of a part, and writes them as runs of lines; returns how many messages with changes come before, or `None` if nothing has
+    /// changed. `masks` is a reused buffer.
+    pub fn encode(&self, changes: Changes, masks: &mut Vec<u8>, to: &mut Vec<u8>) -> Option<u64> {
+        changes.encode(masks, to);
+        if changes.copies.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Who waits has looked before, or waits.
+            drop(lock(&self.state));
+            self.changes_carried.notify_all();
+        }
+        if to.is_empty() {
+            self.changes_arrived();
+        }
+        (!to.is_empty()).then_some(changes.after)
+    }
+
+    /// The job has applied the changes of a part.
+    pub fn changes_arrived(&self) {
+        let mut s = lock(&self.state);
+        s.changes.left -= 1;
+        if s.changes.left == 0 {
+            self.changes_carried.notify_all();
+        }
+    }
+
+    /// As [`Staging::next`] to the host; changes come first, since a thread waits for them.
+    pub fn next_to_host(&self) -> ToHost {
+        self.next_of(false, find_to_host)
+    }
+
+    /// As [`Staging::try_next`] to the host, and as [`Staging::next_to_host`].
+    pub fn try_next_to_host(&self) -> Option<ToHost> {
+        self.try_next_of(false, find_to_host)
     }
 
     /// Lets all streams continue: the context is about to be destroyed.

@@ -5,6 +5,7 @@
 
 use crate::conn::Conn;
 use crate::rdma::queue::Memory;
+use executor::host_mirror::RUNS_BYTES;
 use std::io::{self, ErrorKind, Read};
 
 /// Bytes of a message of the worker.
@@ -15,6 +16,11 @@ const BY_FILE: u32 = 1;
 const BY_RDMA: u32 = 2;
 /// Bytes of an answer of the job.
 pub(crate) const ANSWER: usize = 8;
+/// In place of a copy's token: changes of mirrored memory that the job uses exclusively. `offset` is then the number of messages with changes on the
+/// job's own connection that come before them.
+pub(crate) const CHANGES: u64 = 0;
+/// Maximum number of bytes of such changes.
+pub(crate) const MAX_CHANGES: u64 = RUNS_BYTES as u64;
 
 /// How bytes of a copy travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +36,7 @@ pub(crate) enum Via {
 /// A message of the worker: bytes of a copy that it wants, or that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The copy.
+    /// The copy, or [`CHANGES`].
     pub(crate) token: u64,
     /// Where they begin in the copy.
     pub(crate) offset: u64,

@@ -494,7 +494,13 @@ impl Link {
             if let (Some(file), Some(first)) = (&file, opened.first()) {
                 first.send_descriptors(file.as_fd(), None).map_err(failed)?;
             }
-            self.control(&Control::Bulk { ticket, to_device, shared: file.is_some() })?;
+            let begun = self.control(&Control::Bulk { ticket, to_device, shared: file.is_some() });
+            // Unless it has refused, the worker may use them, and they are about to be closed here.
+            begun.inspect_err(|why| {
+                if !matches!(why, LinkError::Refused(_)) {
+                    self.abandon()
+                }
+            })?;
             Ok(opened)
         });
         match opened {

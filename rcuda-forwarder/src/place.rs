@@ -108,8 +108,8 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn has_collided(&self) -> bool;
     /// The changes of mirrored memory since the last call.
     fn collect_changes(&self) -> PlaceChanges;
-    /// Passes on those of mirrored memory that the host does not touch while kernels run, since the last call.
-    fn collect_gpu_changes(&self, _: &mut dyn FnMut(PlaceChanges)) {}
+    /// [`::executor::Executor::collect_gpu_changes`].
+    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) {}
     /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.

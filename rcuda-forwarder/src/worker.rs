@@ -424,8 +424,8 @@ struct Worker<P: Place> {
     messages: LateCalls,
     attendant: Attendant<P>,
     text: Text,
-    /// Held while changes of host memory are collected and sent.
-    sending_changes: Mutex<()>,
+    /// Number of messages with changes of host memory. Held while changes are collected and sent.
+    sending_changes: Mutex<u64>,
     channel: Arc<Channel>,
     /// The last sticky error, which is reported once, not for every call that fails because of it.
     sticky: AtomicI32,
@@ -719,8 +719,8 @@ impl<P: Place> Worker<P> {
 
     /// Sends changes of host memory to the job; returns whether there were any.
     fn send_changes(&self, complete: bool) -> bool {
-        let _in_order = lock(&self.sending_changes);
-        host_mirror::send_changes(&*self.place, complete, |pieces| self.send_message(pieces))
+        let mut sent = lock(&self.sending_changes);
+        host_mirror::send_changes(&*self.place, complete, &mut sent, |pieces| self.send_message(pieces))
     }
 
     fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {
@@ -946,6 +946,9 @@ impl<P: Place> Worker<P> {
             // Its thread waits for this.
             let _ = go.send(());
         }
+        if !to_device {
+            self.place.staging().begin_to_carry_changes();
+        }
         Ok(ControlReply::Ok)
     }
 
@@ -954,7 +957,11 @@ impl<P: Place> Worker<P> {
         // SAFETY: affects only how late this thread's sleeps may end.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         let staging = self.place.staging();
-        let carried = if to_device { bulk::receive(slots, staging) } else { bulk::send(slots, staging) };
+        let carried = if to_device {
+            bulk::receive(slots, staging)
+        } else {
+            bulk::send(slots, staging, &|bytes| self.counting.answer(bytes))
+        };
         if !self.conn.wait_gone(BULK_END) {
             carried.unwrap_or_else(|why| complain(&format!("a connection for large copies has failed: {why}")));
         }

@@ -1,10 +1,8 @@
-//! Connections between two places, which carry bytes past the job: for a move, and for copies between the job's GPUs. And how many connections
-//! a place has for what.
+//! Connections between two places, which carry bytes past the job: for a move, and for copies between the job's GPUs.
 
 use crate::base::config;
 use crate::move_error::MoveError;
 use crate::place::Place;
-use executor::processors;
 use rcuda_forwarder::{Carried, Control, ControlReply, Endpoint, LinkError, PlaceSpec, Refused};
 use std::os::unix::net::UnixStream;
 
@@ -13,19 +11,6 @@ use std::os::unix::net::UnixStream;
 /// connection; and if an end is the job's process, whose descriptors the program needs.
 fn between(processors: [u32; 2], costly: bool) -> u32 {
     processors[0].min(processors[1]).clamp(4, if costly { 8 } else { 16 })
-}
-
-/// How many connections carry large copies in each direction between the job and a place: half as many as there are processors, because copies
-/// in both directions can be under way. Over shared memory twice as many: the thread of a connection sleeps for half of the time, between two segments.
-fn of_large_copies(processors: [u32; 2], is_shared: bool) -> u32 {
-    let least = processors[0].min(processors[1]);
-    if is_shared { least.clamp(2, 16) } else { (least / 2).clamp(2, 8) }
-}
-
-/// How many connections a place has for large copies in each direction; 0: none.
-pub(crate) fn for_large_copies(place: &Place) -> u32 {
-    let set = config::get().ok().and_then(|config| config.bulk_connections);
-    set.unwrap_or_else(|| of_large_copies([processors(), place.device().processors], !place.is_over_network()))
 }
 
 /// Connects two places under a ticket. Returns how bytes travel between them. After an error one of them may still expect connections.
@@ -93,9 +78,6 @@ mod tests {
         assert_eq!((numbers(false), numbers(true)), ([4, 6, 8, 16, 16], [4, 6, 8, 8, 8]));
         // A place may say anything.
         assert_eq!([between([0, u32::MAX], false), between([u32::MAX; 2], false)], [4, 16]);
-        let numbers =
-            |is_shared| [[1, 64], [64, 8], [16, 16], [0, 0], [u32::MAX; 2]].map(|ends| of_large_copies(ends, is_shared));
-        assert_eq!((numbers(false), numbers(true)), ([2, 4, 8, 2, 8], [2, 8, 16, 2, 16]));
     }
 
     #[test]

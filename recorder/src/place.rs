@@ -3,12 +3,14 @@
 mod choice;
 mod error;
 mod kept_file;
+mod large_copies;
 mod notice;
 
 pub(crate) use choice::choose;
 pub(crate) use error::OpenError;
 use executor::host_rows::HostRows;
 use kept_file::KeptFile;
+pub(crate) use large_copies::bulk_connections;
 use notice::Notice;
 
 use crate::base::log::lock;
@@ -307,10 +309,12 @@ impl Worker<'_> {
         let span = asked.span();
         let answer =
             if self.executes() { asked.wait() } else { asked.wait_for(ANSWER_TIMEOUT).ok_or(code::ERROR_DEVICE_UNAVAILABLE)? };
+        let mut is_on_gpu = false;
         match answer.map_err(lost)? {
             (code::SUCCESS, reply) if apart && exclusive => {
                 let on_gpu = reply.first() == Some(&1);
                 tracing::debug!(target: "memory", "managed memory of {bytes} bytes is in the GPU's memory there: {on_gpu}");
+                is_on_gpu = on_gpu;
             }
             (code::SUCCESS, _) => {}
             (rc, _) => return Err(rc),
@@ -321,6 +325,13 @@ impl Worker<'_> {
             unsafe { self.link.keep_alike(start, at + bytes - start, exclusive) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
         lock(&self.pins.all).insert(at, pinned);
+        if is_on_gpu {
+            // On a thread of its own: opening connections may take long, and the caller holds locks. Until they are there, and if there are none, its
+            // changes come over the connection of the calls.
+            let link = self.link.clone();
+            let open = move || _ = link.has_bulk(false, || bulk_connections(&link));
+            let _ = crate::base::spawn::spawn("mrcuda-open", open);
+        }
         Ok(Some(span))
     }
 

@@ -18,15 +18,21 @@ fn native(scene: &Scene, name: &str, args: &[&str]) -> Outcome {
     outcome
 }
 
-/// Runs the program at a server that mirrors its memory: for each block, whether it was in the GPU's memory there.
-fn blocks_at(scene: &Scene, server: &Server, native: &Outcome) -> Vec<bool> {
-    let log = scene.path.join("log");
-    let env = [("MRCUDA_LOG", log.to_str().unwrap())];
+/// Runs the program at a server that mirrors its memory, with so many connections for large copies: for each block, whether it was in the GPU's memory
+/// there, and how many bytes of its changes these connections have carried.
+fn blocks_at(scene: &Scene, server: &Server, native: &Outcome, connections: &str) -> (Vec<bool>, u64) {
+    let log = scene.path.join(format!("log-{connections}"));
+    let env = [("MRCUDA_LOG", log.to_str().unwrap()), ("MRCUDA_BULK_CONNECTIONS", connections)];
     let options = ["--server", &server.place(0), "--managed", "exclusive"];
     let outcome = Job::start(scene, "job", &options, &program("exclusive"), &STEPS, &env).wait(LIMIT);
     assert_identical(&outcome, native);
     let log = std::fs::read_to_string(&log).unwrap();
-    log.lines().filter_map(|line| Some(line.split_once("is in the GPU's memory there: ")?.1 == "true")).collect()
+    let carried = log.lines().find_map(|line| {
+        let of_changes = line.split_once("exit: sent HostBytes: ")?.1.split_once(" bytes over connections of their own")?.0;
+        of_changes.rsplit(' ').next()?.parse().ok()
+    });
+    let blocks = log.lines().filter_map(|line| Some(line.split_once("is in the GPU's memory there: ")?.1 == "true")).collect();
+    (blocks, carried.unwrap_or(0))
 }
 
 /// A load waits for streams, which wait for what the job sends behind changes of this memory.
@@ -48,8 +54,12 @@ fn at_a_server_the_gpu_has_large_blocks() {
     let scene = Scene::new("exclusive-tcp");
     let server = Server::start(&scene, "one");
     let native = native(&scene, "exclusive", &STEPS);
-    let blocks = blocks_at(&scene, &server, &native);
-    assert!(blocks.len() >= 3 && blocks.iter().all(|there| *there), "{blocks:?}");
+    // Each kernel changes words all over a block of 2 MiB: the connections for large copies carry that, if there are any.
+    for connections in ["0", "1", "5"] {
+        let (blocks, carried) = blocks_at(&scene, &server, &native, connections);
+        assert!(blocks.len() >= 3 && blocks.iter().all(|there| *there), "{blocks:?}");
+        assert_eq!(carried > 0, connections != "0", "{carried} with {connections}");
+    }
     // On this machine kernels use the job's own memory.
     for place in ["local", &server.unix_place(0)] {
         let options = ["--server", place, "--managed=exclusive"];
@@ -65,8 +75,9 @@ fn a_small_gpu_has_none_of_them() {
     // A quarter of this is less than any block with both its copies.
     let server = Server::start_with(&scene, "one", &[], &[("SOFTGPU_MEMORY", "15728640")]);
     let native = native(&scene, "exclusive", &STEPS);
-    let blocks = blocks_at(&scene, &server, &native);
+    let (blocks, carried) = blocks_at(&scene, &server, &native, "2");
     assert!(blocks.len() >= 3 && blocks.iter().all(|there| !there), "{blocks:?}");
+    assert_eq!(carried, 0);
 }
 
 #[test]

@@ -111,8 +111,9 @@ impl Executor {
         self.still_apart();
     }
 
-    /// Passes on what the GPU has changed in these blocks since the last call. Must be called before an answer that shows that work is complete.
-    pub fn collect_gpu_changes(&self, send: &mut dyn FnMut(PlaceChanges)) {
+    /// Passes on what the GPU has changed in these blocks since the last call, or gives it to the connections for large copies and waits until the job
+    /// has it. Must be called before an answer that shows that work is complete. `sent`: number of messages with changes that come before.
+    pub fn collect_gpu_changes(&self, sent: u64, send: &mut dyn FnMut(PlaceChanges)) {
         if self.pinned.on_gpu.is_empty() || self.make_current().is_err() {
             return;
         }
@@ -122,8 +123,9 @@ impl Executor {
             let apart = lock(&self.pinned.apart);
             (apart.taken, apart.blocks)
         };
-        // The job learns from its next call that the context has failed.
-        let _ = blocks.scan(|lines| send(PlaceChanges { messages, blocks: requests, lines }));
+        // The job learns from its next call that the context has failed. All changes have arrived while the blocks are locked: another one may come to
+        // the address of one that is freed.
+        let _ = blocks.scan((self.staging(), sent), |lines| send(PlaceChanges { messages, blocks: requests, lines }));
     }
 
     /// Tells lines of blocks in the GPU's memory from others.

@@ -130,7 +130,7 @@ impl MirroredMemory {
 ///
 /// # Safety
 /// The word is mapped and writable.
-unsafe fn store(at: u64, mut bits: u64, word: u64) {
+pub(super) unsafe fn store(at: u64, mut bits: u64, word: u64) {
     if bits == 0xff {
         // SAFETY: guaranteed by the caller; a word of a line is aligned.
         unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(word, Ordering::Release);

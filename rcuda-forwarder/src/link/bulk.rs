@@ -1,10 +1,13 @@
 //! Large copies whose bytes travel over connections of their own: the job's end. Threads of these connections read the program's memory,
 //! or write to it, when the worker asks for bytes or sends some.
 //!
+//! They also carry changes of mirrored memory that the program uses exclusively, in the direction from the device.
+//!
 //! The worker is not trusted: of the program's memory it reaches that of copies which were not over, each byte at most once, and it can
 //! not make a thread use memory that the program has got back ([`Bulk::wait_unused`]).
 
-use crate::bulk::{HEAD, Head, Via, fill};
+use super::host_mirror::Alike;
+use crate::bulk::{CHANGES, HEAD, Head, MAX_CHANGES, Via, fill};
 use crate::carried::Carried;
 use crate::conn::Conn;
 use crate::rdma::queue::Memory;
@@ -128,6 +131,8 @@ struct Table {
     stuck: HashMap<u64, (usize, u64)>,
     /// Connections that write to the program's memory now.
     writers: usize,
+    /// Number of messages with changes on the connection of the calls that have been applied.
+    changes: u64,
     /// Bytes of all copies from the device, and to it.
     bytes: [u64; 2],
     is_shut: bool,
@@ -285,6 +290,35 @@ impl Bulk {
         self.wait_while(|t| t.writers > 0);
     }
 
+    /// A message with changes on the connection of the calls has been applied.
+    pub(super) fn note_changes(&self) {
+        lock(&self.table).changes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Receives changes of exclusive memory from a connection, and applies them behind those that the worker has sent before.
+    fn take_changes(&self, conn: &Conn, head: &Head, alike: &Alike, scratch: &mut Vec<u8>) -> io::Result<()> {
+        let nonsense = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        if head.via != Via::Connection || !(1..=MAX_CHANGES).contains(&head.bytes) {
+            return Err(nonsense("an impossible number of bytes of changes"));
+        }
+        scratch.resize(head.bytes as usize, 0);
+        fill(conn, scratch)?;
+        self.wait_while(|t| !t.is_shut && t.changes < head.offset);
+        let mut t = lock(&self.table);
+        if t.is_shut {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        t.bytes[0] = t.bytes[0].saturating_add(head.bytes);
+        t.writers += 1;
+        drop(t);
+        let applied = alike.take_over_runs(scratch);
+        traffic::carried(id::HOST_BYTES, head.bytes, false);
+        lock(&self.table).writers -= 1;
+        self.changed.notify_all();
+        if applied { Ok(()) } else { Err(nonsense("malformed changes")) }
+    }
+
     fn wait_while(&self, waits: impl Fn(&Table) -> bool) {
         drop(wait_while(&self.changed, lock(&self.table), |t| waits(t)));
     }
@@ -323,6 +357,9 @@ impl Bulk {
         let mut t = lock(&self.table);
         t.is_shut = true;
         t.connections.iter().for_each(|c| c.shutdown());
+        drop(t);
+        // Some wait for changes that do not come any more.
+        self.changed.notify_all();
     }
 
     /// Gives memory of a copy to a connection, until [`Bulk::release`]. `None` if there is no such copy any more.
@@ -359,7 +396,7 @@ impl Bulk {
     }
 
     /// Serves a connection until it ends.
-    pub(super) fn serve(&self, conn: &Conn, to_device: bool) -> io::Result<()> {
+    pub(super) fn serve(&self, conn: &Conn, to_device: bool, alike: &Alike) -> io::Result<()> {
         let mut scratch = Vec::new();
         // The kernel takes bytes from memory and puts them there only if they travel as they are.
         let by_kernel = matches!(conn.carried(), Carried::TCP | Carried::UNIX);
@@ -367,6 +404,11 @@ impl Bulk {
             let mut bytes = [0; HEAD];
             fill(conn, &mut bytes)?;
             let head = Head::read(&bytes)?;
+            if head.token == CHANGES && !to_device {
+                self.take_changes(conn, &head, alike, &mut scratch)?;
+                (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;
+                continue;
+            }
             let region = self.region(&head)?;
             let Some(lent) = self.acquire(&head, to_device)? else {
                 if !to_device && region.is_none() {

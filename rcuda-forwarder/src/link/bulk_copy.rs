@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 impl Common {
     /// Serves a connection for large copies until it ends. Without it the link is of no use.
     fn serve_bulk(&self, conn: &Conn, to_device: bool) {
-        if let Err(why) = self.bulk.serve(conn, to_device) {
+        if let Err(why) = self.bulk.serve(conn, to_device, &self.alike) {
             let text = format!("a connection for large copies has failed: {why}");
             if has_hung_up(&why) { self.hung_up(&text) } else { self.lose(&text) }
         }

@@ -2,18 +2,20 @@
 //!
 //! The job's changes are sent before each call whose work may read them, in the ring before that call, and
 //! periodically, since a kernel may be polling the memory. The worker's changes are applied by the thread that receives
-//! answers, so they are visible to every thread that has seen a later answer.
+//! answers, so they are visible to every thread that has seen a later answer. Many changes of exclusive memory come over the connections for large
+//! copies ([`super::bulk`]): the worker sends no later answer before the threads of these have applied them.
 
 use crate::frame::NO_TICKET;
 use crate::host_mirror::{Pace, Scan};
 use crate::ring::{PushError, Ring};
 use crate::sync::lock;
+use cuda_api::lock::{read_lock, write_lock};
 use cuda_api::ops::id;
 use executor::host_mirror::{Line, MESSAGE_LINES, MORE, MirroredMemory, Touched, bytes_of, joined};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of lines tracked; beyond it, only a byte that is changed at both ends at the same time is affected.
@@ -39,7 +41,8 @@ pub(super) struct Alike {
     used: AtomicBool,
     /// Held while changes are found and sent, so that they are sent in the order in which they are found.
     order: Mutex<()>,
-    state: Mutex<State>,
+    /// Threads that apply changes of exclusive memory share it.
+    state: RwLock<State>,
     /// Held while blocks are requested, so that they are sent in the order of their numbers. Taken before `state`, and also by who holds
     /// `order`.
     requesting: Mutex<()>,
@@ -110,7 +113,7 @@ impl Alike {
     /// # Safety
     /// The memory stays mapped, readable and writable until [`Alike::forget`] or [`Alike::forget_all`].
     pub(super) unsafe fn add(&self, at: u64, bytes: u64, exclusive: bool) -> io::Result<bool> {
-        let mirrored = &mut lock(&self.state).mirrored;
+        let mirrored = &mut write_lock(&self.state).mirrored;
         // SAFETY: as the caller says.
         unsafe { if exclusive { mirrored.add_exclusive(at, bytes) } else { mirrored.add(at, bytes) } }?;
         Ok(self.begin())
@@ -134,7 +137,7 @@ impl Alike {
             Ok(sent) => sent,
             Err(why) => return Ok(Err(why)),
         };
-        let mut state = lock(&self.state);
+        let mut state = write_lock(&self.state);
         state.blocks += 1;
         let number = state.blocks;
         // SAFETY: as the caller says.
@@ -155,7 +158,7 @@ impl Alike {
 
     /// Stops mirroring, so the memory may be freed.
     pub(super) fn forget(&self, at: u64) {
-        let mut state = lock(&self.state);
+        let mut state = write_lock(&self.state);
         state.mirrored.remove(at);
         state.requested.remove(&at);
         self.used.store(!state.mirrored.is_empty(), Ordering::Release);
@@ -177,7 +180,7 @@ impl Alike {
     pub(super) fn take_over(&self, message: &[u8]) -> bool {
         let Some((taken, rest)) = message.split_first_chunk() else { return false };
         let Some((blocks, lines)) = rest.split_first_chunk() else { return false };
-        let mut state = lock(&self.state);
+        let mut state = write_lock(&self.state);
         let State { mirrored, on_their_way, requested, .. } = &mut *state;
         let (taken, blocks) = (u64::from_le_bytes(*taken), u64::from_le_bytes(*blocks));
         while on_their_way.front().is_some_and(|(number, _)| *number <= taken) {
@@ -196,8 +199,14 @@ impl Alike {
         lines.len() % executor::host_mirror::LINE_BYTES == 0
     }
 
+    /// Applies the worker's changes of exclusive memory; false if the message is malformed. Other threads may do the same with changes of other lines.
+    pub(super) fn take_over_runs(&self, message: &[u8]) -> bool {
+        // Memory that the program has just freed is no longer registered here.
+        read_lock(&self.state).mirrored.take_over_runs(message)
+    }
+
     pub(super) fn forget_all(&self) {
-        let mut state = lock(&self.state);
+        let mut state = write_lock(&self.state);
         state.mirrored = MirroredMemory::of_job();
         state.requested.clear();
         self.used.store(false, Ordering::Release);
@@ -219,10 +228,10 @@ impl Alike {
         let mut waited = asked.elapsed();
         let (mut scans, mut found) = (Vec::new(), false);
         let mut at_once;
-        let added = lock(&self.state).mirrored.added();
+        let added = write_lock(&self.state).mirrored.added();
         loop {
             loop {
-                let (lines, whole) = lock(&self.state).collect_changes();
+                let (lines, whole) = write_lock(&self.state).collect_changes();
                 at_once = whole;
                 if lines.is_empty() {
                     break;
@@ -245,7 +254,7 @@ impl Alike {
                 break;
             }
         }
-        let mut state = lock(&self.state);
+        let mut state = write_lock(&self.state);
         let lines = joined(scans, at_once, |at| state.mirrored.is_new(at, added));
         state.note(&lines);
         drop(state);
@@ -266,7 +275,7 @@ impl Alike {
     /// Sends the job's changes of exclusive memory, part by part.
     fn send_exclusive(&self, ring: &Ring, waited: &mut Duration) -> Result<Exclusive, PushError> {
         let mut exclusive = Exclusive { found: false, more: false };
-        let mut touched = lock(&self.state).mirrored.touched();
+        let mut touched = write_lock(&self.state).mirrored.touched();
         // Nothing is sent while the state is locked: the worker may have to be listened to before it takes more.
         while let Some(lists) = self.next_lines(&mut touched) {
             for lines in lists.iter().filter(|lines| !lines.is_empty()) {
@@ -284,7 +293,7 @@ impl Alike {
 
     /// The changes in the next part of what was touched, counted as messages.
     fn next_lines(&self, touched: &mut Touched) -> Option<Vec<Vec<Line>>> {
-        let mut state = lock(&self.state);
+        let mut state = write_lock(&self.state);
         let lists = state.mirrored.next_lines(touched)?;
         state.messages += lists.iter().map(|lines| lines.len().div_ceil(MESSAGE_LINES) as u64).sum::<u64>();
         Some(lists)

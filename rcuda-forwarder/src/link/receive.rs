@@ -118,7 +118,11 @@ impl Common {
             CHANGES => {
                 let mut changes = Vec::new();
                 inbox.append(&mut changes, bytes)?;
-                return if self.alike.take_over(&changes) { Ok(true) } else { Err(nonsense("changes")) };
+                if !self.alike.take_over(&changes) {
+                    return Err(nonsense("changes"));
+                }
+                self.bulk.note_changes();
+                return Ok(true);
             }
             LEAVE if bytes > leave_request::LONGEST => return Err(nonsense("a request to leave")),
             LEAVE => {

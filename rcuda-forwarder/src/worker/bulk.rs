@@ -1,13 +1,13 @@
 //! The worker's end of the connections that carry the bytes of large copies: between the job and the staging areas.
 
 use super::text::complain;
-use crate::bulk::{ANSWER, HEAD, Head, Via, fill};
+use crate::bulk::{ANSWER, CHANGES, HEAD, Head, Via, fill};
 use crate::conn::Conn;
 use crate::control::Refused;
 use crate::limits::JOB_UNACKNOWLEDGED;
 use crate::place::Place;
 use crate::rdma::queue::{Keys, Memory, Owner, Registrable};
-use executor::staging::{Room, Segment, Staging};
+use executor::staging::{Room, Segment, Staging, ToHost};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -185,35 +185,67 @@ pub(super) fn receive(slots: &mut Slots, staging: &Staging) -> io::Result<()> {
     }
 }
 
-/// Sends the bytes of copies to the host, or says where the job finds them. Returns when the connection fails.
-pub(super) fn send(slots: &mut Slots, staging: &Staging) -> io::Result<()> {
-    let mut sent: VecDeque<Segment> = VecDeque::new();
+/// What was sent to the host and has not arrived.
+enum Sent {
+    Segment(Segment),
+    /// So many bytes of changes.
+    Changes(u64),
+}
+
+/// Sends the bytes of copies to the host, or says where the job finds them, and changes; `count` gets the bytes of those. Returns when the connection
+/// fails.
+pub(super) fn send(slots: &mut Slots, staging: &Staging, count: &dyn Fn(usize)) -> io::Result<()> {
+    let mut sent: VecDeque<Sent> = VecDeque::new();
+    let (mut masks, mut encoded) = (Vec::new(), Vec::new());
     let conn = &*slots.conn().clone();
     loop {
         let next = match sent.len() {
-            0 => Some(staging.next(false)),
+            0 => Some(staging.next_to_host()),
             SENT => None,
-            _ => staging.try_next(false),
+            _ => staging.try_next_to_host(),
         };
-        if let Some(segment) = next {
-            if let Some(at) = segment.in_file() {
-                (&mut &*conn).write_all(&head(&segment, Via::File(at)))?;
-            } else if let (Some([ours, _]), Some(rdma)) = (slots.of(&segment), conn.rdma()) {
-                (&mut &*conn).write_all(&head(&segment, Via::Connection))?;
-                // It stays as it is until the job has answered.
-                rdma.write_from(conn.socket()?, ours, segment.size())?;
-            } else {
-                let bytes = segment.bytes().ok_or_else(unreachable_area)?;
-                conn.write_pieces(&[&head(&segment, Via::Connection), bytes])?;
+        match next {
+            Some(ToHost::Segment(segment)) => {
+                send_segment(slots, conn, &segment)?;
+                sent.push_back(Sent::Segment(segment));
+                continue;
             }
-            sent.push_back(segment);
-            continue;
+            Some(ToHost::Changes(changes)) => {
+                let Some(offset) = staging.encode(changes, &mut masks, &mut encoded) else { continue };
+                let bytes = encoded.len() as u64;
+                let head = Head { token: CHANGES, offset, bytes, via: Via::Connection };
+                conn.write_pieces(&[&head.bytes(), &encoded])?;
+                count(encoded.len());
+                sent.push_back(Sent::Changes(bytes));
+                continue;
+            }
+            None => {}
         }
-        let Some(segment) = sent.pop_front() else { continue };
-        if answer(conn)? != segment.size() as u64 {
+        let Some(first) = sent.pop_front() else { continue };
+        let size = match &first {
+            Sent::Segment(segment) => segment.size() as u64,
+            Sent::Changes(bytes) => *bytes,
+        };
+        if answer(conn)? != size {
             return Err(nonsense());
         }
-        staging.over(&segment);
+        match first {
+            Sent::Segment(segment) => staging.over(&segment),
+            Sent::Changes(_) => staging.changes_arrived(),
+        }
+    }
+}
+
+fn send_segment(slots: &mut Slots, conn: &Conn, segment: &Segment) -> io::Result<()> {
+    if let Some(at) = segment.in_file() {
+        (&mut &*conn).write_all(&head(segment, Via::File(at)))
+    } else if let (Some([ours, _]), Some(rdma)) = (slots.of(segment), conn.rdma()) {
+        (&mut &*conn).write_all(&head(segment, Via::Connection))?;
+        // It stays as it is until the job has answered.
+        rdma.write_from(conn.socket()?, ours, segment.size())
+    } else {
+        let bytes = segment.bytes().ok_or_else(unreachable_area)?;
+        conn.write_pieces(&[&head(segment, Via::Connection), bytes])
     }
 }
 
@@ -229,6 +261,7 @@ mod tests {
     use cuda_api::code;
     use cuda_api::ops::{BulkCopy, CopyIn, id};
     use cuda_api::wire::Wire;
+    use executor::staging::Copies;
     use nix::sys::socket::{getsockopt, sockopt};
     use std::net::{TcpListener, TcpStream};
 
@@ -298,7 +331,7 @@ mod tests {
                 // It waits for the next copy without a look at the connection, until the process ends.
                 std::thread::spawn(move || {
                     let mut slots = Slots::new(ours.into());
-                    if to_device { receive(&mut slots, staging.staging()) } else { send(&mut slots, staging.staging()) }
+                    if to_device { receive(&mut slots, staging.staging()) } else { send(&mut slots, staging.staging(), &|_| ()) }
                 });
                 let done = serve(&theirs, &mut host, to_device);
                 assert_eq!(done.is_ok(), writes == usize::MAX, "{writes}: {done:?}");
@@ -312,6 +345,41 @@ mod tests {
                     let (now, was) = if to_device { (place.first(BYTES), here) } else { (host, there) };
                     assert!(now.iter().zip(was.iter().zip(&pattern)).all(|(now, (was, new))| now == was || now == new));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_size_to_changes_ends_the_connection() {
+        for (right, more, by_rdma) in [(true, 0, false), (true, 0, true), (false, 1, false)] {
+            let place = bare(&[]);
+            let (mut now, mut was) = (vec![7u8; 4096], vec![0u8; 4096]);
+            // SAFETY: they stay, and nothing uses them, until they were compared.
+            let copies = Arc::new(unsafe { Copies::new([now.as_mut_ptr() as usize, was.as_mut_ptr() as usize], 4096) });
+            place.staging().send_changes(5, 0x10_0000, 4096, &copies);
+            let (over_rdma, plain) = (connections(Nature::good(3, DATA_RING)), crate::conn::pair());
+            let (ours, theirs) = if by_rdma { (over_rdma.0, over_rdma.1) } else { plain };
+            let (staging, counted) = (place.clone(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+            let count = counted.clone();
+            let (end, ended) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let counted = |bytes| _ = count.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+                let _ = end.send(send(&mut Slots::new(ours.into()), staging.staging(), &counted));
+            });
+            let mut bytes = [0; HEAD];
+            fill(&theirs, &mut bytes).unwrap();
+            let head = Head::read(&bytes).unwrap();
+            assert_eq!(head, Head { token: CHANGES, offset: 5, bytes: 16 + 4096, via: Via::Connection });
+            let mut runs = vec![0; head.bytes as usize];
+            fill(&theirs, &mut runs).unwrap();
+            place.staging().await_compared(&copies);
+            assert!(now == was && runs[..8] == 0x10_0000u64.to_le_bytes() && runs[16..] == now);
+            (&mut &theirs).write_all(&(head.bytes + more).to_le_bytes()).unwrap();
+            if right {
+                place.staging().await_changes();
+                assert_eq!(counted.load(std::sync::atomic::Ordering::Relaxed), 16 + 4096);
+            } else {
+                assert!(ended.recv().unwrap().is_err());
             }
         }
     }
@@ -340,7 +408,7 @@ mod tests {
                 let [mut slots] = slots;
                 std::thread::spawn(move || match way {
                     true => receive(&mut slots, staging.staging()),
-                    false => send(&mut slots, staging.staging()),
+                    false => send(&mut slots, staging.staging(), &|_| ()),
                 });
                 let mut due = begin(&place, BYTES, way);
                 if !way {

@@ -36,17 +36,19 @@ pub(super) fn shows_progress(call: u16) -> bool {
     )
 }
 
-/// Passes changes on in messages; returns whether there were any. `complete`: before an answer that shows progress; otherwise only what the
-/// program may look at without one.
-pub(super) fn send_changes<P: Place>(place: &P, complete: bool, send: impl Fn(&[&[u8]])) -> bool {
-    let pass_on = |PlaceChanges { messages, blocks, lines }| {
+/// Passes changes on in messages, which `sent` counts; returns whether there were any that the program may look at without a call. `complete`: before
+/// an answer that shows progress; otherwise only those.
+pub(super) fn send_changes<P: Place>(place: &P, complete: bool, sent: &mut u64, send: impl Fn(&[&[u8]])) -> bool {
+    let before = *sent;
+    let mut pass_on = |PlaceChanges { messages, blocks, lines }| {
         for some in lines.chunks(LINES) {
             send(&[&messages.to_le_bytes(), &blocks.to_le_bytes(), bytes_of(some)]);
+            *sent += 1;
         }
         !lines.is_empty()
     };
     if complete {
-        place.collect_gpu_changes(&mut |changes| _ = pass_on(changes));
+        place.collect_gpu_changes(before, &mut |changes| _ = pass_on(changes));
     }
     pass_on(place.collect_changes())
 }

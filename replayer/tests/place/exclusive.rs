@@ -2,6 +2,7 @@
 
 use super::*;
 use cuda_api::address_map::{HOST, HOST_END, SLOT, slot};
+use executor::staging::ToHost;
 use host_mirror::{Line, MESSAGE_LINES, MORE};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -106,7 +107,7 @@ impl Job {
     /// Takes the place's changes; returns how many lines there were.
     fn wait(&mut self) -> usize {
         let (at, bytes, mut count) = (self.at, &mut self.bytes, 0);
-        self.p.exec.collect_gpu_changes(&mut |changes| {
+        self.p.exec.collect_gpu_changes(0, &mut |changes| {
             for line in &changes.lines {
                 let start = (line[0] - at) as usize;
                 let words: Vec<u8> = line[2..].iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -485,7 +486,7 @@ fn messages_that_others_follow_are_applied_before_anything_looks() {
 }
 
 /// Bytes of host memory that the blocks of a place need beside what they need when they are moved there.
-const BUFFERS: u64 = (16 << 20) + 32 * 1600 * 80;
+const BUFFERS: u64 = (33 << 20) + 32 * 1600 * 80;
 
 fn limited(pinned: u64) -> Place {
     let p = place();
@@ -622,6 +623,106 @@ fn without_memory_for_the_comparing_kernel_changes_are_found_by_copies() {
     job.p.leave();
 }
 
+/// A run in what a connection carries: its address, and a mask and the bytes of each line.
+fn runs(mut message: &[u8]) -> Vec<(u64, Vec<u64>, &[u8])> {
+    let mut all = Vec::new();
+    while !message.is_empty() {
+        let word = |at: usize| u64::from_le_bytes(message[at..at + 8].try_into().unwrap());
+        let (count, is_masked) = (word(8) as u32 as usize, word(8) >> 32 != 0);
+        let lines = 16 + if is_masked { 8 * count } else { 0 };
+        let masks = (0..count).map(|i| if is_masked { word(16 + 8 * i) } else { u64::MAX }).collect();
+        all.push((word(0), masks, &message[lines..lines + 64 * count]));
+        message = &message[lines + 64 * count..];
+    }
+    all
+}
+
+/// Sets a flag at its end, also after a panic.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Several times as much as is copied to the host at a time; the pieces take turns with the buffers.
+#[test]
+fn connections_carry_many_changes_and_have_arrived_when_a_scan_ends() {
+    let mut job = Job::new((21 << 20) + 4096);
+    let exec = job.p.exec.clone();
+    exec.staging().begin_to_carry_changes();
+    let (carried, stop, last_is_held) = (Mutex::new(Vec::new()), AtomicBool::new(false), AtomicBool::new(false));
+    let carry = || {
+        let (mut masks, mut message) = (Vec::new(), Vec::new());
+        while !stop.load(Ordering::Relaxed) {
+            let Some(ToHost::Changes(changes)) = exec.staging().try_next_to_host() else {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+                continue;
+            };
+            if let Some(after) = exec.staging().encode(changes, &mut masks, &mut message) {
+                lock(&carried).push((after, message.clone()));
+                while last_is_held.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(std::time::Duration::from_micros(50));
+                }
+                exec.staging().changes_arrived();
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        let _stop = SetAtEnd(&stop);
+        (0..3).for_each(|_| _ = s.spawn(carry));
+        let apply = |bytes: &mut [u8], at: u64, turn: u64| {
+            let messages = std::mem::take(&mut *lock(&carried));
+            for (address, masks, lines) in messages.iter().flat_map(|(after, message)| {
+                assert_eq!(*after, turn);
+                runs(message)
+            }) {
+                for (i, byte) in lines.iter().enumerate().filter(|(i, _)| masks[i / 64] >> (i % 64) & 1 != 0) {
+                    let old = &mut bytes[(address - at) as usize + i];
+                    assert_ne!(*old, *byte, "a byte that has not changed");
+                    *old = *byte;
+                }
+            }
+            messages.len()
+        };
+        for turn in 1..4 {
+            // All bytes of most lines, a byte of each eleventh word behind them, and the last line.
+            let (whole, value) = (18 << 20, 0x0101_0101 * turn as u32);
+            let fill = Fill { dst: job.at, pitch: 0, value, element: 4, width: whole / 4, rows: 1, stream: LEGACY };
+            job.p.apply(id::FILL, &body(&fill, &[]));
+            job.fill(whole, 44, turn as u32 - 1, 3 << 14, LEGACY);
+            job.fill((21 << 20) + 4092, 4, 77 + turn as u32, 1, LEGACY);
+            job.sync(LEGACY);
+            exec.collect_gpu_changes(turn, &mut |_| panic!("so many changes take the connections"));
+            let at = job.at;
+            assert!(apply(&mut job.bytes, at, turn) > 20);
+            job.is_alike();
+        }
+        // What has not arrived is waited for.
+        last_is_held.store(true, Ordering::Relaxed);
+        job.p.apply(
+            id::FILL,
+            &body(&Fill { dst: job.at, pitch: 0, value: 9, element: 4, width: 1 << 19, rows: 1, stream: LEGACY }, &[]),
+        );
+        job.sync(LEGACY);
+        let scan = s.spawn(|| exec.collect_gpu_changes(9, &mut |_| ()));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!scan.is_finished());
+        last_is_held.store(false, Ordering::Relaxed);
+        scan.join().unwrap();
+        let at = job.at;
+        assert!(apply(&mut job.bytes, at, 9) > 0);
+        // Few changes are passed on as lines, unless the comparing kernel is late.
+        job.fill(4096, 4096, 0x0102_0304, 100, LEGACY);
+        job.sync(LEGACY);
+        let lines = job.wait();
+        assert_ne!(lines == 100, apply(&mut job.bytes, at, 0) > 0, "{lines}");
+    });
+    job.is_alike();
+    job.p.leave();
+}
+
 #[test]
 fn messages_come_while_scans_run() {
     let mut job = Job::new(2 << 20);
@@ -630,7 +731,7 @@ fn messages_come_while_scans_run() {
     std::thread::scope(|s| {
         s.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                exec.collect_gpu_changes(&mut |changes| assert!(changes.lines.is_empty(), "the GPU has changed nothing"));
+                exec.collect_gpu_changes(0, &mut |changes| assert!(changes.lines.is_empty(), "the GPU has changed nothing"));
                 scans.fetch_add(1, Ordering::Relaxed);
             }
         });

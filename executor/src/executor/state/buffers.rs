@@ -26,12 +26,6 @@ impl Pinned {
         unsafe { std::slice::from_raw_parts(self.at as *const u8, self.len) }
     }
 
-    /// Its contents as words, for writing.
-    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as above, borrowed exclusively; a mapping begins at a multiple of a page.
-        unsafe { std::slice::from_raw_parts_mut(self.at as *mut u64, self.len / 8) }
-    }
-
     /// Its contents, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, borrowed exclusively.

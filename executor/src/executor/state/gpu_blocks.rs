@@ -18,6 +18,7 @@ use crate::gpu::Gpu;
 use crate::gpu_memory::HeldMemory;
 use crate::host_mirror::{self, LINE, LINE_BYTES, Line};
 use crate::limits::{Budget, Held};
+use crate::staging::{Copies, Staging};
 use cuda_api::address_map::{GRANULE, PAGE};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::Fill;
@@ -30,8 +31,13 @@ use std::time::Duration;
 
 /// Bytes that one block of the comparing kernel compares.
 const COMPARED: u64 = 64 << 10;
-/// Bytes that are compared on the host at a time, from each copy.
-const PIECE: usize = 8 << 20;
+/// Bytes that are compared on the host at a time, from each copy, and how many of these pieces have buffers there.
+const PIECE: usize = 4 << 20;
+const PIECES: usize = 4;
+/// Bytes that are otherwise copied at a time.
+const CHUNK: usize = 1 << 20;
+/// From this number of bytes on in which pages differ, the threads of connections for large copies compare them and carry what has changed.
+const MANY: u64 = 1 << 20;
 /// Maximum number of lines that the kernel writes at a time.
 const LINES: usize = host_mirror::MESSAGE_LINES;
 /// Number of launches of this kernel that nothing has waited for yet.
@@ -131,6 +137,15 @@ pub(crate) struct Contents {
     pub(crate) agreed: Vec<u8>,
 }
 
+/// A part of a block that is compared on the host.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    at: u64,
+    /// Where the other copy is, seen from there.
+    agreed: u64,
+    bytes: u64,
+}
+
 /// The pages of all blocks, for the comparing kernel: pairs, and behind them a word for each.
 #[derive(Debug)]
 struct Table {
@@ -152,9 +167,11 @@ pub(crate) struct GpuBlocks {
     passed: u64,
     /// Whether the last kernel was late and has not been seen to have ended.
     stuck: bool,
-    /// [`PIECE`] bytes of each copy.
-    now: Pinned,
-    was: Pinned,
+    /// Of [`PIECE`] bytes: while one piece is compared, the next ones are copied to the host.
+    buffers: Vec<Arc<Copies>>,
+    _pinned_buffers: Vec<Pinned>,
+    /// [`CHUNK`] bytes, for copies of other kinds.
+    bytes: Pinned,
     /// For each launch of the kernel that writes changes, [`LINES`] lines.
     lines: Pinned,
     /// For each of them two words: how far it is, and whether it may write.
@@ -210,9 +227,16 @@ fn zeros(bytes: u64) -> Result<Vec<u8>, Code> {
 impl GpuBlocks {
     /// Prepares a context, which is current, for such blocks. `life`: its number.
     pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64), budget: &Arc<Budget>) -> Result<GpuBlocks, Code> {
-        let pinned = budget.hold((2 * PIECE + LAUNCHES * LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+        let pinned =
+            budget.hold((2 * PIECES * PIECE + CHUNK + LAUNCHES * LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
         let buffer = |bytes| buffers::take(gpu, life, bytes);
-        let (now, was, words) = (buffer(PIECE)?, buffer(PIECE)?, buffer(PAGE as usize)?);
+        let pinned_buffers = (0..2 * PIECES).map(|_| buffer(PIECE)).collect::<Result<Vec<Pinned>, Code>>()?;
+        let two = |buffers: &[Pinned; 2]| {
+            // SAFETY: buffers of so many bytes, which live longer than any scan, and each scan waits for all parts.
+            Arc::new(unsafe { Copies::new(buffers.each_ref().map(|buffer| buffer.at), PIECE) })
+        };
+        let buffers = pinned_buffers.as_chunks().0.iter().map(two).collect();
+        let (bytes, words) = (buffer(CHUNK)?, buffer(PAGE as usize)?);
         let lines = buffer(LAUNCHES * LINES * LINE_BYTES)?;
         let [_, highest] = gpu.priorities()?;
         let passed = gpu.new_event(false)?;
@@ -230,8 +254,9 @@ impl GpuBlocks {
             copies,
             passed,
             stuck: false,
-            now,
-            was,
+            buffers,
+            _pinned_buffers: pinned_buffers,
+            bytes,
             lines,
             words,
             launches: Vec::with_capacity(LAUNCHES),
@@ -308,10 +333,11 @@ impl GpuBlocks {
         self.has(at, bytes.len() as u64)
             && self.gpu.set_current(self.context).is_ok()
             && self.finish_launches().is_ok()
-            && (at..).step_by(PIECE).zip(bytes.chunks(PIECE)).all(|(to, piece)| {
-                self.now.bytes_mut()[..piece.len()].copy_from_slice(piece);
+            && (at..).step_by(CHUNK).zip(bytes.chunks(CHUNK)).all(|(to, piece)| {
+                let buffer = &mut self.bytes;
+                buffer.bytes_mut()[..piece.len()].copy_from_slice(piece);
                 // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
-                let copied = unsafe { self.gpu.copy_in(to, self.now.at as *const u8, piece.len() as u64, self.copies) };
+                let copied = unsafe { self.gpu.copy_in(to, buffer.at as *const u8, piece.len() as u64, self.copies) };
                 copied.and_then(|()| self.gpu.synchronize_stream(self.copies)).is_ok()
             })
     }
@@ -325,11 +351,12 @@ impl GpuBlocks {
     }
 
     fn copy_out(&mut self, at: u64, to: &mut [u8]) -> Result<(), Code> {
-        (at..).step_by(PIECE).zip(to.chunks_mut(PIECE)).try_for_each(|(from, piece)| {
+        (at..).step_by(CHUNK).zip(to.chunks_mut(CHUNK)).try_for_each(|(from, piece)| {
+            let buffer = &mut self.bytes;
             // SAFETY: the buffer has so many bytes, and is not used otherwise before the copy is complete.
-            unsafe { self.gpu.copy_out(self.now.at as *mut u8, from, piece.len() as u64, self.copies) }?;
+            unsafe { self.gpu.copy_out(buffer.at as *mut u8, from, piece.len() as u64, self.copies) }?;
             self.gpu.synchronize_stream(self.copies)?;
-            piece.copy_from_slice(&self.now.bytes()[..piece.len()]);
+            piece.copy_from_slice(&buffer.bytes()[..piece.len()]);
             Ok(())
         })
     }
@@ -365,11 +392,12 @@ impl GpuBlocks {
         }
     }
 
-    /// Passes on the lines that the GPU has changed since the last scan, in parts, by address.
+    /// Passes on the lines that the GPU has changed since the last scan, in parts, by address; or lets the connections of these areas carry what has
+    /// changed, if that may be much, `after` so many messages with changes, and waits for its arrival.
     ///
     /// # Errors
     /// The context has failed.
-    pub(crate) fn scan(&mut self, mut found: impl FnMut(Vec<Line>)) -> Result<(), Code> {
+    pub(crate) fn scan(&mut self, (staging, after): (&Staging, u64), mut found: impl FnMut(Vec<Line>)) -> Result<(), Code> {
         self.finish_launches()?;
         let ranges = match self.differing() {
             Ok(Some(ranges)) => ranges,
@@ -377,35 +405,88 @@ impl GpuBlocks {
             // Also if there is no memory for the kernel: otherwise the job would use outdated bytes.
             Ok(None) | Err(_) => self.blocks.iter().map(|(at, block)| (*at, block.bytes)).collect(),
         };
+        let mut pieces = Vec::new();
         for (start, bytes) in ranges {
             let Some(agreed) = self.block(start).map(|(_, block)| block.reserved.agreed()) else { continue };
-            for at in (start..start + bytes).step_by(PIECE) {
-                let bytes = (start + bytes - at).min(PIECE as u64);
-                self.compare(at, agreed, bytes)?.into_iter().for_each(&mut found);
-            }
+            let of = |at| Piece { at, agreed, bytes: (start + bytes - at).min(PIECE as u64) };
+            pieces.extend((start..start + bytes).step_by(PIECE).map(of));
         }
-        Ok(())
+        let many = pieces.iter().map(|piece| piece.bytes).sum::<u64>() >= MANY;
+        let compared = if many && staging.carries_changes() {
+            let compared = self.compare_by_connections(&pieces, staging, after);
+            // Also after an error: the connections use the buffers.
+            staging.await_changes();
+            compared
+        } else {
+            self.compare(&pieces, &mut found)
+        };
+        // Copies that have begun use the buffers.
+        compared.inspect_err(|_| _ = self.gpu.synchronize_stream(self.copies))
     }
 
-    /// Compares a range on the host, and returns lists of the lines that differ. As they were read, they are agreed on from now on.
-    fn compare(&mut self, at: u64, agreed: u64, bytes: u64) -> Result<Vec<Vec<Line>>, Code> {
-        // SAFETY: the buffers have so many bytes, and are not used otherwise before the copies are complete.
-        unsafe {
-            self.gpu.copy_out(self.now.at as *mut u8, at, bytes, self.copies)?;
-            self.gpu.copy_out(self.was.at as *mut u8, at + agreed, bytes, self.copies)?;
+    /// Compares pieces on the host, and passes on lists of the lines that differ. As they were read, they are agreed on from now on.
+    fn compare(&mut self, pieces: &[Piece], found: &mut impl FnMut(Vec<Line>)) -> Result<(), Code> {
+        for (number, piece) in pieces.iter().enumerate() {
+            self.fetch_next(pieces, number)?;
+            let bytes = piece.bytes as usize;
+            let [now, was] = self.buffers[number % PIECES].part(0..bytes);
+            // SAFETY: the buffers are this thread's, and no copy uses them now; they begin at a multiple of a page.
+            let lists = unsafe {
+                let was = std::slice::from_raw_parts_mut(was.cast::<u64>(), bytes / 8);
+                host_mirror::differing_lines(piece.at, std::slice::from_raw_parts(now, bytes), was)
+            };
+            if !lists.is_empty() {
+                self.agree(piece, number)?;
+            }
+            lists.into_iter().for_each(&mut *found);
+        }
+        // Kernels that write the job's changes do not wait for this stream.
+        if pieces.is_empty() { Ok(()) } else { self.gpu.synchronize_stream(self.copies) }
+    }
+
+    /// As [`GpuBlocks::compare`], by the threads of connections, which carry what they find.
+    fn compare_by_connections(&mut self, pieces: &[Piece], staging: &Staging, after: u64) -> Result<(), Code> {
+        for (number, piece) in pieces.iter().enumerate() {
+            // The next piece takes these buffers.
+            if let Some(earlier) = (number + 1).checked_sub(PIECES) {
+                staging.await_compared(&self.buffers[earlier % PIECES]);
+                self.agree(&pieces[earlier], earlier)?;
+            }
+            self.fetch_next(pieces, number)?;
+            staging.send_changes(after, piece.at, piece.bytes as usize, &self.buffers[number % PIECES]);
+        }
+        for (number, piece) in pieces.iter().enumerate().skip(pieces.len().saturating_sub(PIECES - 1)) {
+            staging.await_compared(&self.buffers[number % PIECES]);
+            self.agree(piece, number)?;
+        }
+        self.gpu.synchronize_stream(self.copies)
+    }
+
+    /// Waits until a piece is in its buffers, and begins to copy the next one to those that follow, which are free.
+    fn fetch_next(&mut self, pieces: &[Piece], number: usize) -> Result<(), Code> {
+        if number == 0 {
+            self.fetch(pieces, 0)?;
         }
         self.gpu.synchronize_stream(self.copies)?;
-        let lines = host_mirror::differing_lines(
-            at,
-            &self.now.bytes()[..bytes as usize],
-            &mut self.was.words_mut()[..bytes as usize / 8],
-        );
-        if !lines.is_empty() {
-            // SAFETY: as above.
-            unsafe { self.gpu.copy_in(at + agreed, self.was.at as *const u8, bytes, self.copies) }?;
-            self.gpu.synchronize_stream(self.copies)?;
+        self.fetch(pieces, number + 1)
+    }
+
+    /// Begins to copy a piece, if there is one of this number, to its buffers.
+    fn fetch(&mut self, pieces: &[Piece], number: usize) -> Result<(), Code> {
+        let Some(&Piece { at, agreed, bytes }) = pieces.get(number) else { return Ok(()) };
+        let [now, was] = self.buffers[number % PIECES].part(0..bytes as usize);
+        // SAFETY: the buffers have so many bytes, and are not used otherwise before the copies are complete.
+        unsafe {
+            self.gpu.copy_out(now, at, bytes, self.copies)?;
+            self.gpu.copy_out(was, at + agreed, bytes, self.copies)
         }
-        Ok(lines)
+    }
+
+    /// Begins to make what was read of a piece what is agreed on.
+    fn agree(&mut self, piece: &Piece, number: usize) -> Result<(), Code> {
+        let [_, was] = self.buffers[number % PIECES].part(0..piece.bytes as usize);
+        // SAFETY: the buffer has so many bytes, and is not written to before the next wait for this stream.
+        unsafe { self.gpu.copy_in(piece.at + piece.agreed, was, piece.bytes, self.copies) }
     }
 
     /// Ranges that contain all that the GPU has changed; `None` if the kernel that looks for them is late.
@@ -508,11 +589,12 @@ impl GpuBlocks {
     fn copy_in(&mut self, lines: &[[u8; LINE_BYTES]], agreed: u64) -> Result<(), Code> {
         let mut bytes = Vec::with_capacity(size_of_val(lines));
         let runs = runs(lines, &mut bytes);
-        self.now.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+        let buffer = &mut self.bytes;
+        buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
         for (at, part) in &runs {
             for to in [*at, at + agreed] {
                 // SAFETY: the buffer has these bytes, and is not used otherwise before the copies are complete.
-                unsafe { self.gpu.copy_in(to, (self.now.at + part.start) as *const u8, part.len() as u64, self.copies) }?;
+                unsafe { self.gpu.copy_in(to, (buffer.at + part.start) as *const u8, part.len() as u64, self.copies) }?;
             }
         }
         self.gpu.synchronize_stream(self.copies)

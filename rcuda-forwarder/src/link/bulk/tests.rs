@@ -462,6 +462,103 @@ fn nonsense_loses_the_worker_and_reaches_no_other_memory() {
     }
 }
 
+/// Mirrored memory of these pages that the program uses exclusively, except the last page.
+fn exclusive(link: &Link, pages: usize) -> &'static mut [u8] {
+    let layout = std::alloc::Layout::from_size_align(pages * PAGE, PAGE).unwrap();
+    // SAFETY: a layout that is not empty; never freed.
+    let memory = unsafe { std::slice::from_raw_parts_mut(std::alloc::alloc_zeroed(layout), layout.size()) };
+    let (at, page) = (memory.as_ptr() as u64, PAGE as u64);
+    let exclusive = layout.size() as u64 - page;
+    // SAFETY: the memory stays.
+    unsafe { link.keep_alike(at, exclusive, true).and_then(|()| link.keep_alike(at + exclusive, page, false)) }.unwrap();
+    memory
+}
+
+/// A run of lines that have this byte everywhere.
+fn run(at: u64, lines: u32, byte: u8) -> Vec<u8> {
+    [&at.to_le_bytes()[..], &lines.to_le_bytes(), &[0; 4], &vec![byte; 64 * lines as usize]].concat()
+}
+
+/// Sends a line of changes on the connection of the calls.
+fn send_line(calls: &mut Conn, at: u64, byte: u8) {
+    let line = [&at.to_le_bytes()[..], &[0xff; 8], &[byte; 64]].concat();
+    let body = [&[0; 16][..], &line].concat();
+    let head = AnswerHead::new(code::SUCCESS, crate::frame::CHANGES, body.len()).unwrap();
+    calls.write_all(&[&head.bytes()[..], &body].concat()).unwrap();
+}
+
+/// Reads memory that other threads change.
+fn look(memory: &[u8], at: usize) -> u8 {
+    // SAFETY: a byte of the memory, read as an atomic.
+    unsafe { AtomicU8::from_ptr(memory.as_ptr().cast_mut().add(at)) }.load(Ordering::Acquire)
+}
+
+#[test]
+fn changes_of_exclusive_memory_come_behind_those_that_were_sent_before() {
+    let (link, mut calls, mut peer) = open();
+    let memory = exclusive(&link, 3);
+    let at = memory.as_ptr() as u64;
+    peer.send(CHANGES, 0, &run(at, 2, 1));
+    assert_eq!((peer.taken(), look(memory, 0), look(memory, 127), look(memory, 128)), (16 + 128, 1, 1, 0));
+    // What they follow comes later, and is of the same line.
+    peer.send(CHANGES, 2, &run(at, 1, 7));
+    send_line(&mut calls, at + 640, 3);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(look(memory, 0), 1, "only one of two is here");
+    send_line(&mut calls, at, 4);
+    assert_eq!((peer.taken(), look(memory, 0), look(memory, 64), look(memory, 640)), (16 + 64, 7, 1, 3));
+    // Other memory, and memory that is not mirrored any more, stays as it is.
+    link.forget_memory(at);
+    let both = [run(at, 1, 9), run(at + 2 * PAGE as u64, 1, 9)].concat();
+    peer.send(CHANGES, 2, &both);
+    assert_eq!((peer.taken(), look(memory, 0), look(memory, 2 * PAGE)), (2 * (16 + 64), 7, 0));
+    let counted = link.counts().bytes_received;
+    assert!(counted >= 16 + 128 + 16 + 64 + 2 * (16 + 64), "{counted}");
+}
+
+#[test]
+fn nonsense_instead_of_changes_loses_the_worker() {
+    let cases: [fn(&mut Peer, u64); 6] = [
+        |p, at| p.send(CHANGES, 0, &run(at, 1, 9)[..79]),
+        |p, at| p.send(CHANGES, 0, &run(at + 1, 1, 9)),
+        |p, _| p.send(CHANGES, 0, &[]),
+        |p, _| p.out.write_all(&head(CHANGES, 0, MAX_CHANGES + 1).bytes()).unwrap(),
+        |p, _| p.out.write_all(&head(CHANGES, 0, u64::MAX).bytes()).unwrap(),
+        |p, _| p.out.write_all(&Head { via: Via::File(0), ..head(CHANGES, 0, 80) }.bytes()).unwrap(),
+    ];
+    for say in cases {
+        let (link, _calls, mut peer) = open();
+        let memory = exclusive(&link, 2);
+        let reply = link.request(7, &[]).unwrap();
+        say(&mut peer, memory.as_ptr() as u64);
+        let lost = reply.wait().unwrap_err();
+        assert!(lost.why.contains("changes"), "{lost}");
+        assert!((0..memory.len()).all(|i| look(memory, i) == 0));
+    }
+}
+
+#[test]
+fn changes_that_wait_for_others_end_with_the_link() {
+    let (link, calls, mut peer) = open();
+    let memory = exclusive(&link, 2);
+    peer.send(CHANGES, 1, &run(memory.as_ptr() as u64, 1, 9));
+    // It is being waited for, or will be.
+    let state = Arc::downgrade(&link.shared);
+    drop(calls);
+    drop(peer.calls);
+    let began = Instant::now();
+    while !link.is_lost() {
+        assert!(began.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(link);
+    while state.strong_count() > 0 {
+        assert!(began.elapsed() < LONG, "a thread waits for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(look(memory, 0), 0);
+}
+
 /// Of bytes that lie in the shared memory.
 fn head_at(token: u64, offset: u64, bytes: u64, at: u64) -> Head {
     Head { token, offset, bytes, via: Via::File(at) }

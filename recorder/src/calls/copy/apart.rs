@@ -5,13 +5,12 @@ use crate::base::config;
 use crate::calls::copy::rect::{Rect, Until};
 use crate::calls::copy::transfer::{copy_in, copy_out};
 use crate::calls::host_function::changes_later;
-use crate::connections;
 use crate::enter::CallContext;
 use crate::host_memory;
 use crate::job::Device;
 use crate::order::{host_waiting, landing};
 use crate::pinned::{blocks, naming};
-use crate::place::{Place, Waiting, lost};
+use crate::place::{self, Place, Waiting, lost};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::id;
 use executor::host_rows::HostRows;
@@ -106,7 +105,7 @@ fn search_here(cx: &CallContext, device: &'static Device, r: &Rect) -> Result<bo
 fn reach(cx: &CallContext, device: &'static Device, to_device: bool) -> Option<Arc<Link>> {
     let place = cx.place(device);
     let Place::Remote { link, .. } = place else { return None };
-    link.has_bulk(to_device, || connections::for_large_copies(place)).then(|| link.clone())
+    link.has_bulk(to_device, || place::bulk_connections(link)).then(|| link.clone())
 }
 
 /// Rows without gaps are one row.
