@@ -42,7 +42,13 @@ impl Place {
 
     fn write(&self, chunk: Chunk, words: impl Iterator<Item = u64>) {
         let mut buffer = self.exec().pinned(chunk.bytes as usize).unwrap();
-        buffer.words_mut().iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        buffer
+            .bytes_mut()
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(words)
+            .for_each(|(to, word): (&mut [u8; 8], u64)| *to = word.to_le_bytes());
         let piece = Piece { address: chunk.address, at: 0, bytes: chunk.bytes as usize, raw: false };
         let flight = self.exec().copy_to_gpu(0, buffer, &[piece], false).unwrap();
         assert_eq!(flight.missing(), 0);
@@ -53,7 +59,10 @@ impl Place {
         let buffer = self.exec().pinned(chunk.bytes as usize).unwrap();
         let piece = Piece { address: chunk.address, at: 0, bytes: chunk.bytes as usize, raw: false };
         let flight = self.exec().copy_from_gpu(0, buffer, &[piece], false).unwrap();
-        flight.missing() == 0 && flight.wait().unwrap().words_mut().iter().copied().eq(words(chunk))
+        let is = |buffer: &Pinned| {
+            buffer.bytes().as_chunks().0[..chunk.bytes as usize / 8].iter().map(|word| u64::from_le_bytes(*word)).eq(words(chunk))
+        };
+        flight.missing() == 0 && is(&flight.wait().unwrap())
     }
 
     /// Nothing is evicted, and all is where it was.
