@@ -59,6 +59,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickets::Tickets;
+use warming::Warming;
 use worker_users::ClientUsers;
 
 mod accepted_tokens;
@@ -112,6 +113,7 @@ mod take_over;
 mod tickets;
 mod turn;
 mod users;
+mod warming;
 mod worker_command;
 mod worker_end;
 mod worker_users;
@@ -163,8 +165,8 @@ struct State {
     requests: Requests,
     /// Jobs that wait for a turn.
     lines: Lines,
-    /// Held while workers are started to be kept warm, so that clients that leave at the same time do not each start theirs.
-    warming: Mutex<()>,
+    /// The starts of workers that are to be kept warm.
+    warming: Warming,
     stopping: AtomicBool,
     /// It takes no new jobs, and waits until those that it serves have left.
     draining: AtomicBool,
@@ -371,8 +373,12 @@ impl Daemon {
                 .ok()
         });
         let (local_socket, local_listener) = local_socket.unzip();
-        let reader =
-            StartReader { driver: o.driver.to_string_lossy().into_owned(), usage: false, confinement: confinement.clone() };
+        // Where workers are processes of their jobs' users, they are not asked how much memory is free.
+        let reader = StartReader {
+            driver: o.driver.to_string_lossy().into_owned(),
+            usage: client_users.is_some(),
+            confinement: confinement.clone(),
+        };
         let nvml = Nvml::new(command.clone(), reader, Pace::USUAL, log);
         let permissions =
             Permissions { targets: Targets::new(&o.targets), plain: o.allow_plain, gpudirect: o.gpudirect, confinement, cgroups };
@@ -406,7 +412,7 @@ impl Daemon {
             parting: AtomicUsize::new(0),
             requests: Requests::new(log),
             lines: Lines::default(),
-            warming: Mutex::default(),
+            warming: Warming::default(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             closing: Closing::default(),
@@ -650,12 +656,14 @@ fn job(
     if gpu >= n && !is_store {
         return Err(AssignError::Gpu { gpu, offered: n });
     }
-    let user = state.client_users.as_ref().map(|users| users.of(secret.user.as_ref())).transpose()?.flatten();
-    let profile = Profile { gpu, virtual_device: hello.virtual_device, env: env::accepted(&hello.env)?, user };
+    let env = env::accepted(&hello.env)?;
     let mut admitted = state.admit(conn, secret, gpu, waits)?;
+    // Among those that wait for the name service are so only jobs that were admitted, and the groups are those of now.
+    let user = state.client_users.as_ref().map(|users| users.of(secret.user.as_ref())).transpose()?.flatten();
+    let profile = Profile { gpu, virtual_device: hello.virtual_device, env, user };
     // After the last message that this process sends: the keys are used by the worker from here on.
     let message = Message::Job(hello.clone(), conn.session()?, rdma);
-    let client = Client::of(conn, hello, secret.user.clone());
+    let client = Client::of(conn, hello, secret.user.clone(), state.pool.worker_uid(&profile));
     let began = Instant::now();
     // A warm worker may have died or be blocked; then a new one is used, within the same total time.
     let mut warm = state.pool.take_warm(&profile).filter(|warm| warm.wait_ready(began + OPENING / 2).is_ok());
@@ -717,15 +725,16 @@ fn warm_later(state: &Arc<State>, profile: Profile) {
     let started = threads::spawn("warm", move || {
         std::thread::sleep(LATER);
         let Some(state) = theirs.upgrade() else { return };
-        let _warming = lock(&state.warming);
-        while state.pool.lacks(&profile) > 0 && !state.retirement.has_begun() {
-            // The error has been logged.
-            let Ok(worker) = warm(&state, profile.clone()) else { return };
-            // One after the other, for the same reason.
-            if state.pool.lacks(&profile) > 0 && worker.wait_ready(Instant::now() + OPENING).is_err() {
-                return;
+        state.warming.run(profile, |profile| {
+            while state.pool.lacks(&profile) > 0 && !state.retirement.has_begun() {
+                // The error has been logged.
+                let Ok(worker) = warm(&state, profile.clone()) else { return };
+                // One after the other, for the same reason.
+                if state.pool.lacks(&profile) > 0 && worker.wait_ready(Instant::now() + OPENING).is_err() {
+                    return;
+                }
             }
-        }
+        });
     });
     if let Err(e) = started {
         (state.log)(&LogLine::warning(format!("no worker is kept ready: {e}")));

@@ -79,7 +79,7 @@ impl fmt::Display for Target {
 /// The job that sends a worker to a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// A job of the server's user, or of root, on this machine, which could connect by itself.
+    /// A job of the server's user, or of root, on this machine, which could connect by itself. Its worker is a process of the server's user.
     SameUser,
     /// A job at this address.
     At(IpAddr),
@@ -87,11 +87,12 @@ pub(crate) enum Sender {
 
 impl Sender {
     /// The job at an address, or, without one, of a user at the Unix socket of a server of the user `own`. Another user's job is at this
-    /// machine, and may do through the server what it could do over TCP.
-    pub(crate) fn of(address: Option<IpAddr>, user: Option<u32>, own: u32) -> Sender {
+    /// machine, and may do through the server what it could do over TCP. So is any job whose worker is a process of another user than the
+    /// server's: that user may have the worker ask for anything, and could not connect everywhere.
+    pub(crate) fn of(address: Option<IpAddr>, user: Option<u32>, worker: u32, own: u32) -> Sender {
         match (address, user) {
             (Some(address), _) => Sender::At(address),
-            (None, Some(user)) if user == own || user == 0 => Sender::SameUser,
+            (None, Some(user)) if (user == own || user == 0) && worker == own => Sender::SameUser,
             (None, _) => Sender::At(Ipv4Addr::LOCALHOST.into()),
         }
     }
@@ -238,12 +239,17 @@ mod tests {
     #[test]
     fn a_users_job_at_the_unix_socket_is_one_of_this_machine() {
         let (own, ann) = (990, 1000);
-        assert_eq!([own, 0].map(|user| Sender::of(None, Some(user), own)), [Sender::SameUser; 2]);
+        assert_eq!([own, 0].map(|user| Sender::of(None, Some(user), own, own)), [Sender::SameUser; 2]);
         let loopback = Sender::At(Ipv4Addr::LOCALHOST.into());
-        assert_eq!([Some(ann), None].map(|user| Sender::of(None, user, own)), [loopback; 2]);
+        assert_eq!([Some(ann), None].map(|user| Sender::of(None, user, own, own)), [loopback; 2]);
+        // The worker of each of these jobs is another user's, who may trace it.
+        for (user, worker, own) in [(own, ann, own), (0, ann, own), (0, ann, 0), (ann, ann, own), (0, 0, own)] {
+            assert_eq!(Sender::of(None, Some(user), worker, own), loopback, "{user} {worker} {own}");
+        }
+        assert_eq!(Sender::of(None, Some(0), 0, 0), Sender::SameUser);
         let address = "10.9.9.9".parse().unwrap();
         // As munge says it over TCP.
-        assert_eq!(Sender::of(Some(address), Some(own), own), Sender::At(address));
+        assert_eq!(Sender::of(Some(address), Some(own), own, own), Sender::At(address));
         let to = |text: &str| text.parse().unwrap();
         let allowed = |list: &[&str], to| {
             let list: Vec<Target> = list.iter().map(|target| target.parse().unwrap()).collect();

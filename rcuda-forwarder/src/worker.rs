@@ -328,7 +328,7 @@ pub(crate) fn reach_of_daemon(channel: Arc<Channel>, start: &Start, conn: &Conn)
         let fd = for_shared_memory.connect(Destination::Share(*name), Instant::now() + SHARE)?;
         Ok(UnixStream::from(fd))
     });
-    let sender = Sender::of(conn.ip_peer(), conn.unix_peer(), start.user);
+    let sender = Sender::of(conn.ip_peer(), conn.unix_peer(), nix::unistd::geteuid().as_raw(), start.user);
     Reach::Daemon(Daemon { channel, dialer, sender, plain: start.plain })
 }
 

@@ -269,3 +269,32 @@ fn jobs_without_a_user_of_their_own_run_as_the_one_for_these_and_caches_are_apar
         assert!(job.wait(LIMIT).ok());
     }
 }
+
+#[test]
+fn roots_job_whose_worker_is_another_users_goes_to_no_unix_socket() {
+    let scene = Scene::new("roots-worker");
+    // Also says whether other users' processes can be started here.
+    if number_of(c"bin").and_then(|bin| OtherUser::new(&scene, bin)).is_none() {
+        return;
+    }
+    let native = native_orbit(&scene, &LONG);
+    let to = Server::start(&scene, "to");
+    let options = ["--worker-user", "client,bin"];
+    let [mut own, mut others] = [("own", &options[..0]), ("others", &options[..])].map(|(name, options)| {
+        let server = Server::start_with(&scene, name, options, &[]);
+        let job = Job::orbit(&scene, name, &["--server", &server.unix_place(0)], &LONG, &[]);
+        (server, job)
+    });
+    own.1.wait_ready(LIMIT).unwrap();
+    others.1.wait_ready(LIMIT).unwrap();
+    // The server connects a worker of its own user as the job could connect itself; the other one could have the server do so by itself.
+    let moved = own.1.migrate(&to.unix_place(0)).unwrap();
+    assert!(moved.ok(), "{}", moved.reason());
+    let refused = others.1.migrate(&to.unix_place(0)).unwrap();
+    assert_eq!(refused.code(), "not-connected", "{}", refused.reason());
+    assert!(refused.reason().contains("this server does not connect to unix:"), "{}", refused.reason());
+    for (_server, job) in [own, others] {
+        job.let_end();
+        assert_identical(&job.wait(LIMIT), &native);
+    }
+}

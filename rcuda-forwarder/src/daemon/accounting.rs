@@ -199,7 +199,7 @@ mod tests {
     fn client() -> Client {
         let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: "train\x1b\n1".into() };
         let ann = User::Munge(Arc::new(Account { uid: 1000, name: "ann".into() }));
-        Client::of(&pair().0, &hello, Some(ann))
+        Client::of(&pair().0, &hello, Some(ann), 0)
     }
 
     const USED: Used = Used { peak: 3 << 20, kib_ms: 1_000_000, bytes_in: 5, bytes_out: 6, moved_in: true, moved_out: false };

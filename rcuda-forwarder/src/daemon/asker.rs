@@ -70,7 +70,7 @@ mod tests {
     fn may(asking: Option<User>, owner: Option<User>) -> bool {
         let (conn, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: String::new() };
-        let client = Client::of(&Conn::new(conn.into()), &hello, owner);
+        let client = Client::of(&Conn::new(conn.into()), &hello, owner, 0);
         Asker::of(&Secret { key: [0; 32], user: asking }).may_move(&client)
     }
 

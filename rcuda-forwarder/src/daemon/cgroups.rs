@@ -3,11 +3,12 @@
 //! They lie below the cgroup that was delegated to the server. A cgroup that has controllers for those below it may have no processes itself, so
 //! the server moves into one of them, too.
 
+use crate::sync::lock;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The cgroup of servers, below the delegated one.
@@ -36,6 +37,8 @@ pub(crate) struct Cgroups {
     /// The server's process.
     server: u32,
     next: AtomicU32,
+    /// Those of workers that have ended, as far as they could not be removed yet.
+    left: Mutex<Vec<PathBuf>>,
 }
 
 impl Cgroups {
@@ -78,7 +81,8 @@ impl Cgroups {
             return Err(named("memory of cgroups below it cannot be limited", e) + others);
         }
         let limits_tasks = offers("pids") && write(&base.join(SUBTREE), "+pids").is_ok();
-        let cgroups = Cgroups { base: base.to_owned(), limit, limits_tasks, server, next: AtomicU32::new(0) };
+        let cgroups =
+            Cgroups { base: base.to_owned(), limit, limits_tasks, server, next: AtomicU32::new(0), left: Mutex::default() };
         cgroups.sweep(|of| of == server);
         Ok(cgroups)
     }
@@ -99,9 +103,15 @@ impl Cgroups {
 
     /// Makes the cgroup of a worker that is about to be started.
     pub(crate) fn make(self: &Arc<Self>) -> io::Result<WorkerCgroup> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let directory = self.base.join(format!("{WORKER}{}-{number}", self.server));
-        std::fs::create_dir(&directory)?;
+        let directory = loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let directory = self.base.join(format!("{WORKER}{}-{number}", self.server));
+            match std::fs::create_dir(&directory) {
+                // A process of a server that had the same number, and has ended, is still in it.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                made => break made.map(|()| directory)?,
+            }
+        };
         let made = WorkerCgroup { directory, of: self.clone() };
         self.limit(&made.directory)?;
         Ok(made)
@@ -145,8 +155,15 @@ impl WorkerCgroup {
     /// Why its worker has ended, if the kernel has ended it for its memory.
     pub(crate) fn why_killed(&self) -> Option<String> {
         let events = std::fs::read_to_string(self.directory.join("memory.events")).ok()?;
-        (kills(&events) > 0).then(|| {
-            format!("it needed more host memory than the {} of a worker (mrcuda serve --max-host-memory)", size(self.of.limit))
+        (count(&events, "oom_kill") > 0).then(|| {
+            if count(&events, "oom") > 0 {
+                format!(
+                    "it needed more host memory than the {} of a worker (mrcuda serve --max-host-memory)",
+                    size(self.of.limit)
+                )
+            } else {
+                "the kernel ended it because the machine or the service had no memory left".to_owned()
+            }
         })
     }
 }
@@ -161,6 +178,11 @@ impl Drop for WorkerCgroup {
                 _ => break,
             }
         }
+        // Those that could not be removed when their workers ended, because a process was still in them.
+        let mut left = lock(&self.of.left);
+        left.push(std::mem::take(&mut self.directory));
+        left.retain(|directory| std::fs::remove_dir(directory).is_err() && directory.exists());
+        drop(left);
         // Those of a server that has ended without a word.
         self.of.sweep(|_| false);
     }
@@ -193,9 +215,10 @@ fn lists(processes: &str, process: u32) -> bool {
     processes.lines().any(|line| line.parse() == Ok(process))
 }
 
-/// How many processes the kernel has killed for the memory of a cgroup, by its `memory.events`.
-fn kills(events: &str) -> u64 {
-    events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+/// How often an event has happened in a cgroup, by its `memory.events`. `oom_kill`: processes that the kernel has killed for memory, whoever
+/// had none left; `oom`: allocations that would have exceeded the limit of the cgroup itself.
+fn count(events: &str, event: &str) -> u64 {
+    events.lines().find_map(|line| line.strip_prefix(event)?.strip_prefix(' ')?.trim().parse().ok()).unwrap_or(0)
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -362,17 +385,47 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_taken_is_passed_over_and_one_that_stays_is_removed_later() {
+        let base = Base::new("taken", "memory");
+        let cgroups = Arc::new(Cgroups::below(&base.0, 1 << 30, 7).unwrap());
+        // Of another process with that number; it cannot be removed, as one with processes cannot.
+        for number in [0, 1] {
+            std::fs::create_dir_all(base.0.join(format!("{WORKER}7-{number}/busy"))).unwrap();
+        }
+        // The kernel makes no files here, so that is as far as it comes.
+        assert_eq!(cgroups.make().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(cgroups.next.load(Ordering::Relaxed), 3);
+        assert!(lock(&cgroups.left).is_empty() && !base.has_directory(&format!("{WORKER}7-2")));
+        let ended =
+            |number: u32| drop(WorkerCgroup { directory: base.0.join(format!("{WORKER}7-{number}")), of: cgroups.clone() });
+        ended(0);
+        assert!(base.has_directory(&format!("{WORKER}7-0")));
+        std::fs::remove_dir(base.0.join(format!("{WORKER}7-0/busy"))).unwrap();
+        // Another one's end.
+        std::fs::create_dir(base.0.join(format!("{WORKER}7-5"))).unwrap();
+        ended(5);
+        assert_eq!([0, 1, 5].map(|number| base.has_directory(&format!("{WORKER}7-{number}"))), [false, true, false]);
+        assert!(lock(&cgroups.left).is_empty());
+    }
+
+    #[test]
     fn a_kill_for_memory_is_told_from_other_ends() {
-        let events = |kills: u64| format!("low 0\nhigh 0\nmax 17\noom 3\noom_kill {kills}\noom_group_kill 1\n");
-        assert_eq!([kills(&events(0)), kills(&events(2)), kills(""), kills("oom_kill x")], [0, 2, 0, 0]);
+        let events = |own: u64, kills: u64| format!("low 0\nhigh 0\nmax 17\noom {own}\noom_kill {kills}\noom_group_kill 1\n");
+        let both = |events: &str| ["oom", "oom_kill"].map(|event| count(events, event));
+        assert_eq!(
+            [both(&events(0, 2)), both(&events(3, 0)), both(""), both("oom_kill x\noom")],
+            [[0, 2], [3, 0], [0; 2], [0; 2]]
+        );
         let base = Base::new("killed", "memory");
         let of = Arc::new(Cgroups::below(&base.0, 5 << 20, 7).unwrap());
         std::fs::create_dir(base.0.join("some")).unwrap();
         let worker = WorkerCgroup { directory: base.0.join("some"), of };
         assert_eq!(worker.why_killed(), None);
-        base.has("some/memory.events", &events(0));
+        base.has("some/memory.events", &events(3, 0));
         assert_eq!(worker.why_killed(), None);
-        base.has("some/memory.events", &events(1));
+        base.has("some/memory.events", &events(0, 1));
+        assert_eq!(worker.why_killed().unwrap(), "the kernel ended it because the machine or the service had no memory left");
+        base.has("some/memory.events", &events(1, 1));
         let why = worker.why_killed().unwrap();
         assert_eq!(why, "it needed more host memory than the 5 MiB of a worker (mrcuda serve --max-host-memory)");
     }

@@ -30,8 +30,8 @@ pub(super) struct Client {
 
 impl Client {
     /// The job at the other end of a connection. The kernel identifies the process at a Unix socket; over a network only the
-    /// client's statement is known, and with munge its user.
-    pub(super) fn of(conn: &Conn, hello: &JobHello, user: Option<User>) -> Client {
+    /// client's statement is known, and with munge its user. Its worker is a process of the user `worker`.
+    pub(super) fn of(conn: &Conn, hello: &JobHello, user: Option<User>, worker: u32) -> Client {
         let host = conn.ip_peer().map(|a| a.to_string());
         let credentials = conn.socket().ok().filter(|_| host.is_none());
         let credentials = credentials.and_then(|fd| getsockopt(&fd, sockopt::PeerCredentials).ok());
@@ -45,7 +45,7 @@ impl Client {
             peer: conn.peer(),
             name: printable(&hello.name),
             since_unix_ms: unix_ms(),
-            sender: Sender::of(conn.ip_peer(), conn.unix_peer(), geteuid().as_raw()),
+            sender: Sender::of(conn.ip_peer(), conn.unix_peer(), worker, geteuid().as_raw()),
         }
     }
 

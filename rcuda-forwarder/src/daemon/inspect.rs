@@ -21,6 +21,15 @@ pub(super) struct Survey {
     pub(super) readings: Vec<Readings>,
     /// Why that is not known.
     pub(super) no_readings: Option<String>,
+    /// Free memory of each GPU, if it is known.
+    free_bytes: Vec<Option<u64>>,
+}
+
+impl Survey {
+    /// Free memory of a GPU, as a worker of the server's own reports it, or NVML.
+    pub(super) fn free_bytes(&self, gpu: u32) -> Option<u64> {
+        *self.free_bytes.get(gpu as usize)?
+    }
 }
 
 impl State {
@@ -35,16 +44,22 @@ impl State {
             let memory = worker.memory_after(before, until);
             (worker, occupant, memory)
         };
-        let workers = workers.into_iter().zip(asked).map(answered).collect();
+        let workers: Vec<_> = workers.into_iter().zip(asked).map(answered).collect();
         let known = self.nvml.answer(until);
-        let of_gpu = |uuid: &Option<[u8; 16]>| Some(known.as_ref().ok()?.get(uuid.as_ref()?)?.readings.clone());
-        let readings = uuids.iter().map(|uuid| of_gpu(uuid).unwrap_or_default()).collect();
-        Survey { workers, readings, no_readings: known.err().map(|why| why.to_string()) }
+        let of_gpu = |uuid: &Option<[u8; 16]>| known.as_ref().ok()?.get(uuid.as_ref()?);
+        let readings = uuids.iter().map(|uuid| of_gpu(uuid).map(|facts| facts.readings.clone()).unwrap_or_default()).collect();
+        let by_worker = |gpu: u32| {
+            let own = workers.iter().filter(|(worker, ..)| worker.gpu() == gpu && !worker.is_of_client());
+            own.filter_map(|(.., memory)| (*memory)?.free_bytes).next()
+        };
+        let free_bytes = (0..).zip(&uuids).map(|(gpu, uuid)| by_worker(gpu).or_else(|| of_gpu(uuid)?.usage.free_bytes)).collect();
+        Survey { workers, readings, no_readings: known.err().map(|why| why.to_string()), free_bytes }
     }
 
     /// The daemon's GPUs and jobs now.
     pub(super) fn report(&self) -> ServerState {
-        let Survey { workers, readings, no_readings } = self.survey();
+        let survey = self.survey();
+        let Survey { workers, readings, no_readings, .. } = &survey;
         let all = || workers.iter().map(|(worker, occupant, memory)| (worker, occupant, *memory));
         let jobs = |gpu: u32| {
             let served = all().filter(move |(worker, ..)| worker.gpu() == gpu);
@@ -64,7 +79,7 @@ impl State {
             GpuState {
                 promised_bytes: promised(&limits, facts.as_ref().map(|facts| facts.total_bytes), &jobs),
                 facts,
-                free_bytes: there().find_map(|(.., memory)| memory?.free_bytes),
+                free_bytes: survey.free_bytes(gpu),
                 idle_workers: there().filter(|(_, occupant, _)| matches!(occupant, Occupant::Nobody)).count() as u32,
                 waiting: self.lines.waiting(gpu) as u32,
                 jobs,
@@ -78,7 +93,7 @@ impl State {
             gpus: (0..self.pool.gpus()).map(of_gpu).collect(),
             limits: limits.clone(),
             parked: jobs(Endpoint::MEMORY),
-            no_readings,
+            no_readings: no_readings.clone(),
             earlier: self.earlier.as_ref().filter(|earlier| !earlier.has_ended()).map(|earlier| earlier.described()),
         }
     }

@@ -180,7 +180,8 @@ impl Metrics {
 
     /// The metrics now.
     fn describe(&self, state: &State) -> String {
-        let Survey { workers, readings, no_readings } = state.survey();
+        let survey = state.survey();
+        let Survey { workers, readings, no_readings, .. } = &survey;
         let (counters, mut text) = (state.pool.counters(), Text::default());
         workers.iter().for_each(|(worker, ..)| worker.settle());
         text.family(BUILD).sample(&[("version", &self.version), ("commit", &self.commit)], 1);
@@ -205,7 +206,7 @@ impl Metrics {
             );
         }
         text.by_gpu(TOTAL, &gpus, |gpu| Some(state.pool.facts(gpu)?.total_bytes));
-        text.by_gpu(FREE, &gpus, |gpu| at(gpu).find_map(|(.., memory)| (*memory)?.free_bytes));
+        text.by_gpu(FREE, &gpus, |gpu| survey.free_bytes(gpu));
         text.by_gpu(USED, &gpus, used);
         text.by_gpu(JOBS, &gpus, |gpu| Some(of_jobs(gpu).count()));
         text.by_gpu(IDLE, &gpus, |gpu| Some(at(gpu).count() - of_jobs(gpu).count()));

@@ -149,6 +149,11 @@ impl Worker {
         self.profile.gpu
     }
 
+    /// Whether it is a process of a job's user, who can make it say anything.
+    pub(super) fn is_of_client(&self) -> bool {
+        self.profile.user.is_some()
+    }
+
     /// Number of the device in its job.
     pub(super) fn virtual_device(&self) -> u32 {
         self.profile.virtual_device
@@ -722,6 +727,12 @@ impl Pool {
         Ok((worker, start))
     }
 
+    /// The user that a worker with this profile runs as.
+    pub(super) fn worker_uid(&self, profile: &Profile) -> u32 {
+        let user = profile.user.as_deref().or(self.command.privileges.user.as_ref());
+        user.map_or_else(|| nix::unistd::geteuid().as_raw(), WorkerUser::uid)
+    }
+
     /// Ends the workers that are kept for clients.
     pub(super) fn end_warm(&self) {
         lock(&self.workers).warm.drain(..).for_each(|worker| worker.end());
@@ -749,19 +760,26 @@ impl Pool {
         lock(&self.workers).warm.iter().filter(|w| w.profile == *profile).cloned().collect()
     }
 
-    /// Number of workers that are still to be kept warm for clients with this profile.
+    /// Number of workers that are still to be kept warm for clients with this profile. One of a user's own is enough: with more, a single
+    /// user would displace those of all others.
     pub(super) fn lacks(&self, profile: &Profile) -> usize {
-        (self.limits.warm as usize).saturating_sub(self.warm(profile).len())
+        let wanted = if profile.user.is_some() { self.limits.warm.min(1) } else { self.limits.warm };
+        (wanted as usize).saturating_sub(self.warm(profile).len())
     }
 
     /// Keeps a worker warm; if too many are kept for this GPU, ends one: of another profile if there is one, otherwise the
-    /// oldest.
+    /// oldest. Of a user whose workers are its own, one is kept on each GPU.
     pub(super) fn keep_warm(&self, worker: Arc<Worker>) {
         let mut w = lock(&self.workers);
         if matches!(*lock(&worker.phase), Phase::Ended | Phase::Gone) {
             return;
         }
         let profile = worker.profile.clone();
+        let is_same_users = |other: &Profile| {
+            let users = profile.user.as_ref().zip(other.user.as_ref());
+            other.gpu == profile.gpu && users.is_some_and(|(user, other)| user.uid() == other.uid())
+        };
+        w.warm.extract_if(.., |other| is_same_users(&other.profile)).for_each(|earlier| earlier.end());
         w.warm.push(worker);
         while w.warm.iter().filter(|o| o.profile.gpu == profile.gpu).count() > self.limits.warm as usize {
             let other = w.warm.iter().position(|o| o.profile.gpu == profile.gpu && o.profile != profile);
@@ -802,8 +820,8 @@ fn watch(
                 break;
             }
             Ok(Some((Message::Ready(Ok(about)), None))) => {
-                // A store is none of the GPUs. A user can make processes of their own say anything.
-                if worker.profile.user.is_none() {
+                // A store is none of the GPUs.
+                if !worker.is_of_client() {
                     facts.get(worker.profile.gpu as usize).map(|facts| facts.set(about));
                 }
                 worker.opened.store(true, Ordering::SeqCst);

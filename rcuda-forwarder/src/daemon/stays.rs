@@ -79,7 +79,7 @@ mod tests {
     fn they_are_told_at_once_and_for_ten_minutes() {
         let (conn, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let hello = JobHello { virtual_device: 0, pid: 7, env: Vec::new(), name: "a\u{1b}b\u{202e}".into() };
-        let client = Client::of(&Conn::new(conn.into()), &hello, None);
+        let client = Client::of(&Conn::new(conn.into()), &hello, None, 0);
         assert_eq!(client.name(), "a?b?");
         let stays = Stays::default();
         let stay = |worker, until_unix_ms| {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::{Control, ControlReply};
-use crate::daemon::privileges::Privileges;
+use crate::daemon::privileges::{Privileges, WorkerUser};
 use crate::daemon::worker_command::Command;
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
@@ -93,8 +93,13 @@ fn start_daemon(options: &ServeOptions, gpus: Vec<u32>, sockets: Sockets) -> Res
         privileges: Privileges::default(),
         variables: Vec::new(),
     };
+    let named = match &options.worker_user {
+        Some(WorkerUserSpec::Named(name) | WorkerUserSpec::Client(Some(name))) => Some(WorkerUser::find(name)?),
+        Some(WorkerUserSpec::Client(None)) | None => None,
+    };
+    let command = named.as_ref().map_or_else(|| command.clone(), |user| command.as_user(user));
     let separates = matches!(options.worker_user, Some(WorkerUserSpec::Client(_)));
-    let client_users = separates.then(|| ClientUsers::new(None, None)).transpose()?;
+    let client_users = separates.then(|| ClientUsers::new(named, None)).transpose()?;
     let setup = Setup { command, confinement: None, cgroups: None, client_users };
     Daemon::start(options, gpus, setup, sockets, log)
 }

@@ -72,7 +72,8 @@ struct Job {
 impl Metrics {
     /// The state now.
     pub(super) fn status(&self, state: &State) -> String {
-        let Survey { workers, readings, no_readings } = state.survey();
+        let survey = state.survey();
+        let Survey { workers, readings, no_readings, .. } = &survey;
         let counters = state.pool.counters();
         let now = unix_ms();
         // After the workers: a job that has left meanwhile is in both lists.
@@ -102,7 +103,7 @@ impl Metrics {
                 total_bytes: facts.as_ref().map(|facts| facts.total_bytes),
                 uuid: facts.as_ref().map(|facts| uuid_text(&facts.uuid)),
                 name: facts.map(|facts| facts.name),
-                free_bytes: at(gpu).find_map(|(.., memory)| (*memory)?.free_bytes),
+                free_bytes: survey.free_bytes(gpu),
                 // As in the metrics, nothing if one is missing.
                 used_bytes: of_jobs().try_fold(0u64, |sum, (.., memory)| Some(sum.saturating_add((*memory)?.used_bytes))),
                 jobs,
@@ -139,7 +140,7 @@ impl Metrics {
             ending: state.takes_no_jobs(),
             names_jobs: self.jobs,
             gpus: (0..state.pool.gpus()).map(of_gpu).collect(),
-            no_readings,
+            no_readings: no_readings.clone(),
             stays: over.into_iter().chain(here.into_iter().take(MOST_JOBS)).collect(),
             jobs_omitted,
         };

@@ -86,7 +86,8 @@ fn a_worker_that_hangs_while_it_is_kept_ready_gets_no_client() {
     let (a, _b) = crate::conn::pair();
     let admitted = s.daemon.state.pool.admit(&admission::Source::Here, 0).unwrap();
     let until = Instant::now() + Duration::from_millis(300);
-    let served = warm.serve(&Message::Job(hello(), None, false), &a, &Client::of(&a, &hello(), None), admitted, until);
+    let client = Client::of(&a, &hello(), None, geteuid().as_raw());
+    let served = warm.serve(&Message::Job(hello(), None, false), &a, &client, admitted, until);
     assert!(served.unwrap_err().1.is_some(), "the client can have another one");
     assert!(!runs(warm.pid() as i32), "and this one never wakes up");
 }
@@ -313,9 +314,10 @@ fn as_many_workers_are_kept_ready_as_asked() {
     // Clients of another kind get theirs, at the cost of these.
     let other = Profile { virtual_device: 2, ..profile.clone() };
     // Nobody starts more of them meanwhile.
-    let _alone = lock(&s.daemon.state.warming);
-    s.daemon.state.pool.keep_warm(start(&s.daemon.state, other.clone()).unwrap());
-    assert_eq!((kept().len(), s.daemon.state.pool.warm(&other).len()), (2, 1));
+    s.daemon.state.warming.run(other.clone(), |other| {
+        s.daemon.state.pool.keep_warm(start(&s.daemon.state, other.clone()).unwrap());
+        assert_eq!((kept().len(), s.daemon.state.pool.warm(&other).len()), (2, 1));
+    });
 }
 
 /// Each of them needs a worker that is not there yet, and all are served at the same time.
