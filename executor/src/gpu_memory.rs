@@ -115,6 +115,15 @@ pub(crate) struct HeldMemory {
     bytes: u64,
 }
 
+impl HeldMemory {
+    /// Takes so many of its bytes out, at most all.
+    pub(crate) fn split(&mut self, bytes: u64) -> HeldMemory {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        HeldMemory { memory: self.memory.clone(), bytes }
+    }
+}
+
 impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -174,5 +183,21 @@ mod tests {
         let _third = a.hold(80).unwrap();
         drop(second);
         assert_eq!(account.room(), 70);
+    }
+
+    #[test]
+    fn the_parts_of_held_memory_are_given_back_apart() {
+        let memory = Arc::new(GpuMemory::default());
+        let account = Arc::new(Fake(AtomicU64::new(0)));
+        memory.set_account(account.clone());
+        let mut all = memory.hold(100).unwrap();
+        let (first, rest) = (all.split(30), all.split(500));
+        assert_eq!((memory.used(), account.room()), (100, 50));
+        drop(all);
+        assert_eq!(memory.used(), 100);
+        drop(first);
+        assert_eq!((memory.used(), account.room()), (70, 80));
+        drop(rest);
+        assert_eq!((memory.used(), account.room()), (0, 150));
     }
 }

@@ -9,6 +9,7 @@
 //! | `MRCUDA_FAULT_REFUSE_THREAD=NAME` | the first thread with this name that a process would start cannot be started |
 //! | `MRCUDA_FAULT_TCP_IS_FAR=1` | a job takes servers at TCP addresses for other machines, also those of its own: it reaches them over TCP, and all bytes of a move travel |
 //! | `MRCUDA_FAULT_SMALL_COPIES=1` | copies of 4 KiB already pass through staging areas, which are small ones; both the job and the server must have the variable |
+//! | `MRCUDA_FAULT_SHORT_SILENCE=1` | a server may take a job for stopped after 2 s already (`--evict-stopped`) |
 //!
 //! The process at the point writes one line, `POINT PID`, and continues when it receives a byte or the end of the
 //! connection. Meanwhile the listener may kill, stop or disconnect any process, at exactly that point. `cargo xtask
@@ -217,6 +218,8 @@ pub struct Faults {
     pub no_adoption: bool,
     /// Make small copies as large ones.
     pub small_copies: bool,
+    /// Take jobs for stopped after a short time already.
+    pub short_silence: bool,
     /// Put the first small blocks of pinned memory in a slab too.
     pub slabs: bool,
 }
@@ -233,6 +236,7 @@ impl Faults {
             tcp_is_other_machine: word("MRCUDA_FAULT_TCP_IS_FAR").is_some_and(|v| v == "1"),
             no_adoption: word("MRCUDA_FAULT_NO_ADOPTION").is_some_and(|v| v == "1"),
             small_copies: word("MRCUDA_FAULT_SMALL_COPIES").is_some_and(|v| v == "1"),
+            short_silence: word("MRCUDA_FAULT_SHORT_SILENCE").is_some_and(|v| v == "1"),
             slabs: word("MRCUDA_FAULT_SLABS").is_some_and(|v| v == "1"),
         })
     }

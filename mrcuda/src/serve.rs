@@ -108,7 +108,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_parked: Option<u64>,
     /// Evict the GPU memory of a job that gives no sign of life for this time, because it is stopped (SIGSTOP, a frozen cgroup): it is kept in
-    /// host memory, and comes back before the job goes on. At least 2s [default: it stays on the GPU]
+    /// host memory, and comes back before the job goes on. At least 15s [default: it stays on the GPU]
     #[arg(long, value_name = "TIME", value_parser = time)]
     evict_stopped: Option<u64>,
     /// Maximum host memory for that, for all jobs together; what does not fit stays on the GPU [default: half of the machine's memory]
@@ -221,7 +221,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
         parked: args.max_parked.unwrap_or(usual.parked),
         memory: args.max_memory.unwrap_or(usual.memory),
     };
-    let evict_stopped = args.evict_stopped.map(silence).transpose()?;
+    let evict_stopped = args.evict_stopped.map(|ms| silence(ms, EvictStopped::shortest())).transpose()?;
     // The usual limit of parked memory, which takes host memory in the same way.
     let evict_memory = args.evict_memory.unwrap_or(WorkerLimits::of_machine().parked);
     let metrics = args.metrics.as_deref().map(metrics_address).transpose()?.map(|at| MetricsOptions {
@@ -279,10 +279,12 @@ fn serve_with(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 /// Whole seconds without a sign of life, from milliseconds: there is one sign in a second.
-fn silence(ms: u64) -> Result<u32, Failure> {
-    let seconds = u32::try_from(ms.div_ceil(1000)).ok().filter(|_| ms >= 2000);
+fn silence(ms: u64, shortest: u32) -> Result<u32, Failure> {
+    let seconds = u32::try_from(ms.div_ceil(1000)).ok().filter(|_| ms >= u64::from(shortest) * 1000);
     seconds.ok_or_else(|| {
-        Failure::with_code(2, "--evict-stopped: at least 2s, because a job gives one sign of life in a second".to_owned())
+        let why =
+            format!("--evict-stopped: at least {shortest}s, because a job itself waits 10s for a sign of life of its server");
+        Failure::with_code(2, why)
     })
 }
 
@@ -323,9 +325,10 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_is_two_seconds_or_more() {
-        let seconds = |ms| silence(ms).ok();
+    fn a_silence_has_whole_seconds_and_is_not_too_short() {
+        let seconds = |ms| silence(ms, 2).ok();
         assert_eq!([1999, 2000, 2001, 60_000].map(seconds), [None, Some(2), Some(3), Some(60)]);
+        assert_eq!([14_999, 15_000].map(|ms| silence(ms, EvictStopped::shortest()).ok()), [None, Some(15)]);
         assert_eq!(seconds(u64::MAX), None);
     }
 

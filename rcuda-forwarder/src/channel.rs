@@ -229,7 +229,7 @@ impl Message {
             Message::Readings(Ok(all)) => (20u8, all.clone()).put(&mut out),
             Message::Readings(Err(why)) => (21u8, why.clone()).put(&mut out),
             Message::Eviction(news) => (22u8, news.clone()).put(&mut out),
-            Message::MayEvict(bytes, why_not) => (23u8, (*bytes, why_not.clone())).put(&mut out),
+            Message::MayEvict(number, why_not) => (23u8, (*number, why_not.clone())).put(&mut out),
         }
         out
     }
@@ -383,7 +383,7 @@ impl Channel {
 mod tests {
     use super::*;
     use crate::conn::{self, Conn};
-    use crate::eviction::EvictedMemory;
+    use crate::eviction::{EvictedMemory, WantedMemory};
     use crate::records::Traffic;
     use executor::Usage;
     use std::io::{Read, Write};
@@ -441,7 +441,7 @@ mod tests {
                 NvmlFacts { readings: Vec::new(), usage: Usage { free_bytes: Some(1 << 40), processes: Some(vec![7]) } },
             ])),
             Message::Readings(Err("no".into())),
-            Message::Eviction(EvictionNews::Wanted(1 << 40)),
+            Message::Eviction(EvictionNews::Wanted(WantedMemory { number: 9, bytes: 1 << 40 })),
             Message::Eviction(EvictionNews::Evicted(EvictedMemory { bytes: 1 << 40, rest: 2, ms: 3 })),
             Message::Eviction(EvictionNews::Stays(Some("no".into()))),
             Message::Eviction(EvictionNews::Stays(None)),

@@ -5,8 +5,8 @@ use cuda_api::wire::{Short, Wire};
 /// News of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EvictionNews {
-    /// It could evict so many bytes, and waits for leave to have them in host memory.
-    Wanted(u64),
+    /// It could evict memory, and waits for leave to have it in host memory.
+    Wanted(WantedMemory),
     /// It has evicted its job's memory.
     Evicted(EvictedMemory),
     /// It has not, for this reason, unless it has said so already. It needs no leave any more.
@@ -15,6 +15,17 @@ pub(crate) enum EvictionNews {
     Waits,
     /// The memory is back, after so many milliseconds from the first attempt on.
     Restored(u64),
+}
+
+cuda_api::wire_struct! {
+    /// What could be evicted.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct WantedMemory {
+        /// The number of the question, which the answer names.
+        pub(crate) number: u64,
+        /// Bytes that would be in host memory.
+        pub(crate) bytes: u64,
+    }
 }
 
 cuda_api::wire_struct! {
@@ -33,7 +44,7 @@ cuda_api::wire_struct! {
 impl Wire for EvictionNews {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            EvictionNews::Wanted(bytes) => (0u8, *bytes).put(out),
+            EvictionNews::Wanted(memory) => (0u8, *memory).put(out),
             EvictionNews::Evicted(memory) => (1u8, *memory).put(out),
             EvictionNews::Stays(why) => (2u8, why.clone()).put(out),
             EvictionNews::Waits => 3u8.put(out),

@@ -1,6 +1,7 @@
 //! Resource limits for the clients of a server.
 
 use cuda_api::wire_struct;
+use faults::Faults;
 use std::time::Duration;
 
 /// How long a job may acknowledge no data before its worker ends: its user may stop it for a while, but a machine that
@@ -33,6 +34,13 @@ pub struct EvictStopped {
     pub after: u32,
     /// Bytes of host memory for it, for all jobs together.
     pub memory: u64,
+}
+
+impl EvictStopped {
+    /// The fewest seconds for `after`: a job that bears the silence of its server for 10 s must not be taken for stopped sooner.
+    pub fn shortest() -> u32 {
+        if Faults::from_env().short_silence { 2 } else { 15 }
+    }
 }
 
 /// Limits of what clients use together; `None`: no limit.

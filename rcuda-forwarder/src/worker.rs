@@ -41,7 +41,7 @@ use cuda_api::ops;
 use cuda_api::sys::CUuuid;
 use cuda_api::wire::Wire;
 use ending::{abandon, leave};
-use eviction::{Eviction, InUse};
+use eviction::{Eviction, Heard, InUse};
 use executor::host_mirror::{LINE_BYTES, MESSAGE_LINES};
 use faults::Point;
 use late_calls::{LateCalls, POLL_INTERVAL, may_wait_for_gpu};
@@ -406,7 +406,7 @@ fn prepare<P: Place>(
         gpu_areas: Mutex::new(bulk::GpuAreas::new(start.gpudirect)),
         counting: Counting::new(usage),
         leaves: Leaves::default(),
-        eviction: Eviction::new(start.evict_after),
+        eviction: Arc::new(Eviction::new(start.evict_after)),
     });
     Ok(Some((worker, calls)))
 }
@@ -438,7 +438,7 @@ struct Worker<P: Place> {
     gpu_areas: Mutex<bulk::GpuAreas>,
     counting: Counting,
     leaves: Leaves,
-    eviction: Eviction,
+    eviction: Arc<Eviction>,
 }
 
 impl<P: Place> Worker<P> {
@@ -491,11 +491,11 @@ impl<P: Place> Worker<P> {
         if self.eviction.is_on() {
             start("stops", |w| w.watch_for_stops())?;
         }
-        self.read(Inbox::new(calls))
+        self.read(Inbox::new(Heard { from: calls, eviction: self.eviction.clone() }))
     }
 
     /// Reads calls and applies them in order.
-    fn read(self: &Arc<Self>, mut inbox: Inbox<Box<dyn Ahead>>) -> Result<(), WorkerError> {
+    fn read(self: &Arc<Self>, mut inbox: Inbox<Heard<Box<dyn Ahead>>>) -> Result<(), WorkerError> {
         let (mut long, mut reply) = (Vec::new(), Vec::new());
         let mut next = 0;
         loop {
@@ -505,6 +505,7 @@ impl<P: Place> Worker<P> {
                 self.finish_copies();
             }
             self.poll_while(idle);
+            self.eviction.listen();
             let head = match inbox.head::<HEAD>() {
                 // The job has ended without reading all answers.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset && inbox.is_empty() => None,
@@ -517,8 +518,10 @@ impl<P: Place> Worker<P> {
                 return Err(WorkerError::Frame("its number or flags"));
             }
             next += 1;
-            self.eviction.heard();
-            let taken = inbox.with(filled(bytes), &mut long, |body| self.call(head, &body[..bytes], &mut reply));
+            let taken = inbox.with(filled(bytes), &mut long, |body| {
+                self.eviction.does_not_listen();
+                self.call(head, &body[..bytes], &mut reply)
+            });
             taken.map_err(WorkerError::Client)??;
             for buffer in [&mut long, &mut reply] {
                 if buffer.capacity() > KEEP {
@@ -677,10 +680,6 @@ impl<P: Place> Worker<P> {
             }
         }
         drop(in_use);
-        if self.eviction.is_on() {
-            // What the job has sent meanwhile may not have been read.
-            self.eviction.heard();
-        }
         Ok(())
     }
 
@@ -759,8 +758,8 @@ impl<P: Place> Worker<P> {
             // serves as the heartbeat.
             let Ok(mut out) = self.out.try_lock() else { continue };
             self.eviction.beats(out.progress().map(|progress| progress.read));
-            // In a stopped job they would pile up; when it goes on, it answers those that it has.
-            if !self.eviction.is_silent() && out.has_room() {
+            // Also if the job is silent: it may be taken for stopped wrongly, and must not take this worker for lost.
+            if out.has_room() {
                 let code = if self.eviction.is_on() { ANSWER_WANTED } else { code::SUCCESS };
                 let head = AnswerHead { len: ANSWER_HEAD as u32, code, ticket: HEARTBEAT };
                 self.write(&mut **out, &[&head.bytes()]);
@@ -781,7 +780,7 @@ impl<P: Place> Worker<P> {
                 Ok(Some((Message::Leave(to, ms, request), None))) => {
                     self.clone().pass_on_leave(LeaveRequest { to, limit: Duration::from_millis(ms), request });
                 }
-                Ok(Some((Message::MayEvict(bytes, why_not), None))) => self.eviction.take_answer(bytes, why_not),
+                Ok(Some((Message::MayEvict(number, why_not), None))) => self.eviction.take_answer(number, why_not),
                 Ok(Some((Message::Measure, None))) => self.clone().report_memory(),
                 Ok(Some((Message::Joined(ticket), Some(fd)))) => {
                     drop(self.attendant.stripes().arrived(&ticket, Conn::new(fd)));

@@ -10,8 +10,10 @@ use tests::{Job, Random, Scene, Server};
 /// Long enough for some stops on a busy machine: a test lets it end early.
 const STEPS: [&str; 5] = ["--steps", "40000", "--pace", "500", "--progress"];
 
-/// The shortest time that a server takes.
+/// A short time,
 const EVICTS: [&str; 2] = ["--evict-stopped", "2s"];
+/// which only the server of a test takes.
+const SHORT: (&str, &str) = ("MRCUDA_FAULT_SHORT_SILENCE", "1");
 
 /// The last step that orbit has queued.
 fn step(job: &Job) -> u32 {
@@ -53,7 +55,7 @@ fn count(server: &Server, words: &str) -> usize {
 fn is_stopped_and_goes_on(name: &str, place: impl Fn(&Server) -> String) {
     let scene = Scene::new(name);
     let native = native_orbit(&scene, &STEPS);
-    let server = Server::start_with(&scene, "one", &EVICTS, &[]);
+    let server = Server::start_with(&scene, "one", &EVICTS, &[SHORT]);
     let mut job = remote_orbit(&scene, "job", &place(&server), &STEPS, &[]);
     let worker = server.worker_of(job.pid());
     let mut random = Random::new(11);
@@ -92,7 +94,7 @@ fn a_job_that_is_stopped_leaves_the_gpu_in_shared_memory() {
 #[test]
 fn a_job_that_makes_no_calls_is_not_taken_for_a_stopped_one() {
     let scene = Scene::new("stopped-idle");
-    let server = Server::start_with(&scene, "one", &["--evict-stopped", "5s"], &[]);
+    let server = Server::start_with(&scene, "one", &["--evict-stopped", "5s"], &[SHORT]);
     // After its last step it waits for a file.
     let idle = |place| remote_orbit(&scene, "idle", place, &["--steps", "100", "--progress"], &[]);
     let (tls, shm) = (server.place(0), server.unix_place(0));
@@ -117,7 +119,7 @@ fn narrow(scene: &Scene) -> Server {
     assert!(first.wait(LIMIT).ok());
     drop(server);
     let (limit, host) = ((used + used / 2).to_string(), used.to_string());
-    Server::start_with(scene, "one", &[&EVICTS[..], &["--max-client-memory", &limit, "--evict-memory", &host]].concat(), &[])
+    Server::start_with(scene, "one", &[&EVICTS[..], &["--max-client-memory", &limit, "--evict-memory", &host]].concat(), &[SHORT])
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn a_stopped_job_that_is_killed_gives_all_back() {
 fn what_host_memory_has_no_room_for_stays_on_the_gpu() {
     let scene = Scene::new("stopped-full");
     let native = native_orbit(&scene, &STEPS);
-    let server = Server::start_with(&scene, "one", &[&EVICTS[..], &["--evict-memory", "1M"]].concat(), &[]);
+    let server = Server::start_with(&scene, "one", &[&EVICTS[..], &["--evict-memory", "1M"]].concat(), &[SHORT]);
     let mut job = remote_orbit(&scene, "job", &server.place(0), &STEPS, &[]);
     let before = memory(&scene, &server, &job);
     job.signal(libc::SIGSTOP);

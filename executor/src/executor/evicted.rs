@@ -199,19 +199,27 @@ impl Executor {
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if the GPU, or the job's limits, have no room for all of it; any other error of the driver. Everything is then
-    /// still in host memory, and nothing of it on the GPU.
+    /// still in host memory, and nothing of it on the GPU. After `UNKNOWN`, mirrored host memory may be lost.
     pub fn restore(self: &Arc<Self>) -> Result<u64, Code> {
         let mut evicted = lock(&self.evicted.chunks);
         if evicted.is_empty() {
             return Ok(0);
         }
         self.make_current()?;
-        // All physical memory first: two jobs that had a part each would wait for each other.
+        let bytes = self.evicted.bytes();
+        // The blocks that it takes from the GPU are gone if it fails, and the job must not go on without them.
+        self.make_room(bytes).map_err(|_| code::ERROR_UNKNOWN)?;
+        // Whoever waits for room tries again and again, and must take nothing from others meanwhile, so the room for all of it is looked for
+        // first. Exactly that much is enough: a job that had the whole GPU must come back, too.
+        if self.gpu.memory_info()?.0 < bytes {
+            return Err(code::ERROR_OUT_OF_MEMORY);
+        }
+        let mut held = self.memory.hold_again(bytes)?;
+        // All physical memory before any is mapped: all of it comes back, or nothing.
         let sizes = evicted.iter().map(|(address, contents)| Chunk { address: *address, bytes: contents.len() as u64 });
         let mut made: Vec<(Chunk, u64, HeldMemory)> = Vec::new();
         let created = sizes.into_iter().try_for_each(|chunk| {
-            let held = self.memory.hold_again(chunk.bytes)?;
-            made.push((chunk, self.create_chunk(chunk.bytes)?, held));
+            made.push((chunk, self.create_chunk(chunk.bytes)?, held.split(chunk.bytes)));
             Ok(())
         });
         if let Err(rc) = created {
@@ -226,7 +234,6 @@ impl Executor {
             self.unmap_restored(&evicted);
             return Err(rc);
         }
-        let bytes = self.evicted.bytes();
         evicted.clear();
         self.evicted.count(&evicted);
         Ok(bytes)

@@ -53,6 +53,10 @@ impl Executor {
     pub(super) fn pin_on_gpu(&self, life: &ContextState, pin: &HostPin) -> Result<bool, Code> {
         let &HostPin { address, bytes, flags, .. } = pin;
         let Some(slot) = slot(bytes) else { return Ok(false) };
+        // It would take the room that the job's own memory needs to come back.
+        if self.evicted_bytes() > 0 {
+            return Ok(false);
+        }
         let inside = address >= HOST && address.checked_add(slot).is_some_and(|end| end <= HOST_END);
         if bytes < SMALLEST_EXCLUSIVE || !address.is_multiple_of(SLOT) || !inside {
             return Ok(false);

@@ -4,7 +4,7 @@ use super::State;
 use super::log::LogLine;
 use super::pool::Worker;
 use crate::channel::Message;
-use crate::eviction::{EvictedMemory, EvictionNews};
+use crate::eviction::{EvictedMemory, EvictionNews, WantedMemory};
 use crate::server_event::ServerEventKind;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl State {
     pub(super) fn note_eviction(&self, worker: &Arc<Worker>, news: EvictionNews) {
         let evicted = worker.evicted();
         let (line, kind, bytes) = match news {
-            EvictionNews::Wanted(bytes) => return self.allow_eviction(worker, bytes),
+            EvictionNews::Wanted(memory) => return self.allow_eviction(worker, memory),
             EvictionNews::Evicted(EvictedMemory { bytes, rest, ms }) => {
                 let Some(bytes) = evicted.evict(bytes) else { return };
                 let text = format!(
@@ -59,7 +59,7 @@ impl State {
     }
 
     /// Answers a worker that wants to have so many bytes in host memory.
-    fn allow_eviction(&self, worker: &Worker, bytes: u64) {
+    fn allow_eviction(&self, worker: &Worker, WantedMemory { number, bytes }: WantedMemory) {
         // What it was granted before is not in use: it would not ask.
         worker.evicted().end();
         let budget = self.pool.host_memory();
@@ -69,7 +69,7 @@ impl State {
         });
         worker.evicted().grant(held, bytes);
         // A worker that has ended needs no answer.
-        let _ = worker.send(&Message::MayEvict(bytes, why_not), None);
+        let _ = worker.send(&Message::MayEvict(number, why_not), None);
     }
 
     fn say_of(&self, worker: &Worker, line: LogLine) {

@@ -39,6 +39,7 @@ mod local_socket;
 mod metrics;
 mod munge;
 mod requests;
+mod stopped;
 mod take_over;
 mod unix_users;
 mod users;

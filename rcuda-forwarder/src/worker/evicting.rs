@@ -2,7 +2,8 @@
 //!
 //! A job that runs has a thread that reads heartbeats, whatever the program does. It counts as stopped when it has left some in a row unread, or
 //! unanswered: over a network the worker asks for an answer, in shared memory it sees how far the job has read. So a process that is stopped, one
-//! in a frozen cgroup, one on a machine that sleeps and one behind a network that is down look alike. If one of them runs all the same, it loses time only.
+//! in a frozen cgroup, one on a machine that sleeps and one behind a network that is down look alike. If one of them runs all the same, its memory comes back, as soon as
+//! the GPU has room for it.
 //!
 //! Whatever is executed for the job holds `in_use` for reading ([`Worker::enter`]), and nothing is before evicted memory is back.
 
@@ -12,7 +13,7 @@ use super::text::complain;
 use super::{HEARTBEAT_EVERY, STDERR, Worker};
 use crate::channel::Message;
 use crate::control::{Control, Refused};
-use crate::eviction::{EvictedMemory, EvictionNews};
+use crate::eviction::{EvictedMemory, EvictionNews, WantedMemory};
 use crate::frame::{CONTROL, MEMORY, TEXT};
 use crate::place::Place;
 use crate::sync::lock;
@@ -69,10 +70,12 @@ impl<P: Place> Worker<P> {
             return Ok(InUse::NOT);
         }
         let enter = || self.eviction.enter(CONTROL, || Some(self.eviction.stay()));
-        enter().or_else(|| if self.restore(false) { enter() } else { None }).ok_or_else(|| Refused::Other(REFUSED.to_owned()))
+        // Requests may come at any rate.
+        let restore = || !lock(&self.eviction.attempts).is_too_early(Instant::now()) && self.restore(false);
+        enter().or_else(|| if restore() { enter() } else { None }).ok_or_else(|| Refused::Other(REFUSED.to_owned()))
     }
 
-    /// Tries to bring evicted memory back; false if the GPU has no room. `for_call`: a call waits for it.
+    /// Tries to bring evicted memory back; false if that has to be tried again, mostly because the GPU has no room. `for_call`: a call waits for it.
     fn restore(&self, for_call: bool) -> bool {
         // It does not wait for the lock: meanwhile the standard library would let no reader in, and the one that holds it may need another.
         let alone = loop {
@@ -91,40 +94,54 @@ impl<P: Place> Worker<P> {
         let began = Instant::now();
         match self.place.restore() {
             Ok(()) => {
-                let since = lock(&self.eviction.waits).take().unwrap_or(began);
+                let since = lock(&self.eviction.attempts).success(began);
+                self.eviction.calls_wait.store(false, Ordering::Release);
                 self.eviction.evicted.store(false, Ordering::Release);
                 // News are told in the order of what happens.
                 self.tell(EvictionNews::Restored(ms(since.elapsed())));
                 drop(alone);
-                if self.eviction.has_told.swap(false, Ordering::Relaxed) {
-                    self.send(code::SUCCESS, MEMORY, &[]);
-                }
+                self.tell_job();
                 true
             }
             Err(code::ERROR_OUT_OF_MEMORY) => {
-                let first = {
-                    let mut waits = lock(&self.eviction.waits);
-                    let first = waits.is_none();
-                    waits.get_or_insert(began);
-                    first
-                };
+                let first = lock(&self.eviction.attempts).no_room(began, Instant::now());
                 if first {
                     self.tell(EvictionNews::Waits);
                 }
-                drop(alone);
-                if for_call && !self.eviction.has_told.swap(true, Ordering::Relaxed) {
-                    self.send(1, MEMORY, &[]);
+                if for_call {
+                    self.eviction.calls_wait.store(true, Ordering::Release);
                 }
+                drop(alone);
+                self.tell_job();
                 false
             }
             Err(rc) => {
-                // The job cannot go on without its memory, and must not go on with other contents.
+                let (first, again) = lock(&self.eviction.attempts).error(began, Instant::now());
                 let why =
                     format!("the memory of the job, which was stopped, cannot be brought back to the GPU (CUDA error {rc})");
+                if again && !code::is_sticky(rc) {
+                    drop(alone);
+                    if first {
+                        complain(&format!("{why}; it is tried again"));
+                    }
+                    return false;
+                }
+                // The job cannot go on without its memory, and must not go on with other contents.
                 complain(&why);
                 self.send(STDERR, TEXT, format!("mrcuda: {why}\n").as_bytes());
                 leave(1, &self.conn)
             }
+        }
+    }
+
+    /// Tells the job whether its calls wait for memory, if it does not know. Another thread may have changed that meanwhile, so what holds now is told, and
+    /// the last one to change it tells last.
+    fn tell_job(&self) {
+        let mut knows = lock(&self.eviction.job_knows);
+        let waits = self.eviction.calls_wait.load(Ordering::Acquire);
+        if *knows != waits {
+            *knows = waits;
+            self.send(i32::from(waits), MEMORY, &[]);
         }
     }
 
@@ -195,28 +212,43 @@ impl<P: Place> Worker<P> {
 
     /// Makes sure that nothing is executed for the job, and none of its calls waits for anything, until the result is dropped.
     fn alone(&self) -> Result<RwLockWriteGuard<'_, ()>, NotEvicted> {
+        // First without the lock, which holds up calls.
+        self.under_way().map_or(Ok(()), |what| Err(self.busy_with(what)))?;
         let alone = match self.eviction.in_use.try_write() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(NotEvicted::Busy("a call or a request is being carried out".to_owned())),
+            Err(TryLockError::WouldBlock) => return Err(self.busy_with("a call or a request is being carried out")),
         };
-        let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
-        let calls_wait = !self.late_calls.is_empty() || !self.messages.is_empty() || !self.completion.is_empty();
-        let streams_wait = self.place.host_calls() > 0
-            || self.place.awaits_job()
-            || self.place.staging().awaits_bytes()
-            || self.place.has_copies_at_rest();
-        if requests != [0, 0] {
-            return Err(NotEvicted::Busy("a request is being carried out".to_owned()));
-        }
-        if calls_wait || streams_wait {
-            let what = self.place.busy().map(|busy| busy.what).unwrap_or_default();
-            return Err(NotEvicted::Busy(if what.is_empty() { "calls wait for it".to_owned() } else { what }));
+        // Calls may have begun and left something behind before that.
+        if let Some(what) = self.under_way() {
+            drop(alone);
+            return Err(self.busy_with(what));
         }
         if !self.attendant.stripes().is_empty() {
             return Err(NotEvicted::Moving);
         }
         Ok(alone)
+    }
+
+    /// What is under way for the job, or waits for it.
+    fn under_way(&self) -> Option<&'static str> {
+        if [false, true].iter().any(|kind| self.counter(*kind).load(Ordering::Acquire) != 0) {
+            return Some("a request is being carried out");
+        }
+        let calls_wait = !self.late_calls.is_empty() || !self.messages.is_empty() || !self.completion.is_empty();
+        let streams_wait = || {
+            self.place.host_calls() > 0
+                || self.place.awaits_job()
+                || self.place.staging().awaits_bytes()
+                || self.place.has_copies_at_rest()
+        };
+        (calls_wait || streams_wait()).then_some("calls wait for it")
+    }
+
+    /// Why nothing is evicted: the place knows better, if anything waits there. Asks the driver, so not while calls are held up.
+    fn busy_with(&self, what: &str) -> NotEvicted {
+        let known = self.place.busy().map(|busy| busy.what).unwrap_or_default();
+        NotEvicted::Busy(if known.is_empty() { what.to_owned() } else { known })
     }
 
     /// Asks the daemon whether so many bytes may be in host memory.
@@ -225,10 +257,11 @@ impl<P: Place> Worker<P> {
         let until = Instant::now() + ANSWER;
         let mut answer = lock(&self.eviction.answer);
         *answer = None;
-        self.tell(EvictionNews::Wanted(bytes));
+        let number = self.eviction.asked.fetch_add(1, Ordering::Relaxed);
+        self.tell(EvictionNews::Wanted(WantedMemory { number, bytes }));
         loop {
             // One to an earlier question does not count.
-            match answer.take().filter(|(asked, _)| *asked == bytes) {
+            match answer.take().filter(|(asked, _)| *asked == number) {
                 Some((_, None)) => return Ok(()),
                 Some((_, Some(why))) => return Err(refused(&why)),
                 None => {}

@@ -1,10 +1,12 @@
 use super::*;
+use crate::Account;
 use crate::Applied;
 use crate::executor::checker::tests::{Job, body};
-use cuda_api::address_map::VMM;
+use cuda_api::address_map::{HOST, VMM};
 use cuda_api::arg::LEGACY;
-use cuda_api::ops::{Alias, Fill, HOLD, Offer, StreamHold, id};
+use cuda_api::ops::{Alias, Fill, HOLD, HostPin, Offer, Slab, StreamHold, id};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MIB: u64 = 1 << 20;
 /// Chunks of one copy, of several, and one behind a gap; the first one is the place's own of [`Job`].
@@ -191,9 +193,32 @@ fn too_much_and_a_job_that_goes_on_change_nothing() {
     place.close();
 }
 
+/// Counts how often memory is used.
+#[derive(Debug, Default)]
+struct Uses(AtomicUsize);
+
+impl Account for Uses {
+    fn hold(&self, _bytes: u64) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn give_back(&self, _bytes: u64) {}
+
+    fn limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+}
+
 #[test]
 fn a_gpu_without_room_for_all_of_it_gets_nothing() {
     let place = Place::open();
+    let uses = Arc::new(Uses::default());
+    place.exec().memory().set_account(uses.clone());
     place.evict().unwrap();
     let gpu = &place.exec().gpu;
     // Room for all but the last chunk.
@@ -205,8 +230,39 @@ fn a_gpu_without_room_for_all_of_it_gets_nothing() {
         assert_eq!(place.exec().restore(), Err(code::ERROR_OUT_OF_MEMORY));
         assert_eq!((place.exec().evicted_bytes(), place.free(), place.exec().chunks()), (ALL, room, vec![]));
     }
+    assert_eq!(uses.0.load(Ordering::Relaxed), 0, "others have the room meanwhile");
     gpu.release_memory(other).unwrap();
+    // Hardly more than it needs is enough.
+    let other = gpu.create_memory((place.free() - ALL) / (2 * MIB) * (2 * MIB), false).unwrap();
+    assert!((ALL..ALL + 2 * MIB).contains(&place.free()));
     assert_eq!(place.exec().restore(), Ok(ALL));
+    gpu.release_memory(other).unwrap();
+    assert_eq!(uses.0.load(Ordering::Relaxed), 1);
+    place.is_whole();
+    place.close();
+}
+
+#[test]
+fn mirrored_host_memory_does_not_take_the_room_of_what_is_evicted() {
+    let place = Place::open();
+    let pin = |at| {
+        let block = HostPin { address: at, bytes: 4 * MIB, flags: 0, apart: true, exclusive: true, slab: Slab::default() };
+        done(&place.job, id::HOST_PIN, &body(&block, &[]));
+        place.exec().is_on_gpu(at)
+    };
+    let before = place.free();
+    assert!(pin(HOST), "there is room");
+    let block = before - place.free();
+    place.evict().unwrap();
+    assert!(!pin(HOST + (1 << 30)));
+    assert_eq!(place.free(), place.free + ALL - block);
+    // The block that was there before makes room.
+    let gpu = &place.exec().gpu;
+    let other = gpu.create_memory((place.free() - ALL + 2 * MIB) / (2 * MIB) * (2 * MIB), false).unwrap();
+    assert!(place.free() < ALL && place.free() + block >= ALL);
+    assert_eq!(place.exec().restore(), Ok(ALL));
+    assert!(!place.exec().is_on_gpu(HOST));
+    gpu.release_memory(other).unwrap();
     place.is_whole();
     place.close();
 }
