@@ -65,7 +65,7 @@ pub use faults::Faults;
 pub use frames::BATCH;
 pub use region::{Kind, PAGE, Region, regions};
 pub use round::{Part, Round, Stream, Verify};
-pub use store::Store;
+pub use store::{Store, free_host_memory};
 
 use executor::Executor;
 use std::sync::Arc;

@@ -28,6 +28,8 @@ mod file;
 mod fuzz;
 mod room;
 
+pub use room::free_host_memory;
+
 /// What a source sends instead of the hash of a page that it has not hashed; no page has this hash.
 const UNKNOWN: PageHash = [0xff; 32];
 /// A thread that hashes has at least so many pages.
@@ -130,7 +132,7 @@ impl Store {
         match &self.file {
             Some(file) => Ok(file.free_bytes()?.saturating_sub(beside)),
             None => {
-                let free = room::free().ok_or(SyncError::Protocol("the system does not say how much memory is free"))?;
+                let free = free_host_memory().ok_or(SyncError::Protocol("the system does not say how much memory is free"))?;
                 Ok(free.saturating_sub(beside).min(self.limit.saturating_sub(self.held.load(Ordering::Relaxed))))
             }
         }
@@ -260,7 +262,7 @@ impl Store {
         let after = held.saturating_add(bytes.len() as u64);
         let why = if after > self.limit {
             Some(SyncError::Full { limit: self.limit })
-        } else if held / CHECK_ROOM_EVERY != after / CHECK_ROOM_EVERY && room::free() == Some(0) {
+        } else if held / CHECK_ROOM_EVERY != after / CHECK_ROOM_EVERY && free_host_memory() == Some(0) {
             Some(SyncError::Scarce)
         } else {
             None

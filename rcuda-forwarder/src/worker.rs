@@ -738,6 +738,7 @@ impl<P: Place> Worker<P> {
         self.counting.goodbye();
         // Until the process has ended: nothing is restored for a job that leaves.
         let _stays = self.eviction.stay();
+        let _no_questions = lock(&self.eviction.asking);
         // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
         let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
         if requests == [0, 0] && self.place.host_calls() == 0 {

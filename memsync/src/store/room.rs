@@ -18,8 +18,8 @@ impl Memory {
     }
 }
 
-/// Bytes that a store can take without bringing the machine into trouble; `None` if the system does not say.
-pub(super) fn free() -> Option<u64> {
+/// Bytes of host memory that can be taken without bringing the machine into trouble; `None` if the system does not say.
+pub fn free_host_memory() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let all = of_groups(&groups, Path::new("/sys/fs/cgroup")).fold(of_machine()?, Memory::least);
     Some(all.free.saturating_sub((all.total / 50).min(MAX_RESERVED)))
@@ -87,6 +87,6 @@ mod tests {
     #[test]
     fn this_machine_says_how_much_is_free() {
         let all = of_machine().expect("figures");
-        assert!(free().is_some_and(|free| free < all.total));
+        assert!(free_host_memory().is_some_and(|free| free < all.total));
     }
 }

@@ -6,6 +6,7 @@ use super::pool::Worker;
 use crate::channel::Message;
 use crate::eviction::{EvictedMemory, EvictionNews, WantedMemory};
 use crate::server_event::ServerEventKind;
+use memsync::free_host_memory;
 use std::sync::Arc;
 
 /// As people read it.
@@ -16,6 +17,12 @@ fn size(bytes: u64) -> String {
 /// As people read it.
 fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+}
+
+/// Whether the machine has so much memory. The limit says how much is meant for this, not whether it is there.
+fn has_room(bytes: u64, free: u64) -> Result<(), String> {
+    // Without the other figure, which changes all the time: a worker says once why memory stays.
+    if bytes <= free { Ok(()) } else { Err(format!("{} are more than the machine has free", size(bytes))) }
 }
 
 impl State {
@@ -63,10 +70,13 @@ impl State {
         // What it was granted before is not in use: it would not ask.
         worker.evicted().end();
         let budget = self.pool.host_memory();
-        let held = budget.hold(bytes);
-        let why_not = held.is_none().then(|| {
-            format!("{} would be more than the {} for all jobs (mrcuda serve --evict-memory)", size(bytes), size(budget.limit()))
+        let granted = free_host_memory().map_or(Ok(()), |free| has_room(bytes, free)).and_then(|()| {
+            budget.hold(bytes).ok_or_else(|| {
+                let limit = size(budget.limit());
+                format!("{} would be more than the {limit} for all jobs (mrcuda serve --evict-memory)", size(bytes))
+            })
         });
+        let (held, why_not) = granted.map_or_else(|why| (None, Some(why)), |held| (Some(held), None));
         worker.evicted().grant(held, bytes);
         // A worker that has ended needs no answer.
         let _ = worker.send(&Message::MayEvict(number, why_not), None);
@@ -81,6 +91,13 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_machine_has_not_free_is_refused() {
+        assert_eq!((has_room(7 << 20, 7 << 20), has_room(0, 0)), (Ok(()), Ok(())));
+        let why = has_room((7 << 20) + 1, 7 << 20).unwrap_err();
+        assert_eq!(why, "7 MiB are more than the machine has free");
+    }
 
     #[test]
     fn sizes_and_times_are_as_people_read_them() {

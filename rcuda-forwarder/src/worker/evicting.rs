@@ -2,8 +2,8 @@
 //!
 //! A job that runs has a thread that reads heartbeats, whatever the program does. It counts as stopped when it has left some in a row unread, or
 //! unanswered: over a network the worker asks for an answer, in shared memory it sees how far the job has read. So a process that is stopped, one
-//! in a frozen cgroup, one on a machine that sleeps and one behind a network that is down look alike. If one of them runs all the same, its memory comes back, as soon as
-//! the GPU has room for it.
+//! in a frozen cgroup, one on a machine that sleeps and one behind a network that is down look alike. If one of them runs all the same, its memory
+//! comes back as soon as the GPU has room for it.
 //!
 //! Whatever is executed for the job holds `in_use` for reading ([`Worker::enter`]), and nothing is before evicted memory is back.
 
@@ -75,7 +75,8 @@ impl<P: Place> Worker<P> {
         enter().or_else(|| if restore() { enter() } else { None }).ok_or_else(|| Refused::Other(REFUSED.to_owned()))
     }
 
-    /// Tries to bring evicted memory back; false if that has to be tried again, mostly because the GPU has no room. `for_call`: a call waits for it.
+    /// Tries to bring evicted memory back; false if that has to be tried again, mostly because the GPU has no room. `for_call`: a call
+    /// waits for it.
     fn restore(&self, for_call: bool) -> bool {
         // It does not wait for the lock: meanwhile the standard library would let no reader in, and the one that holds it may need another.
         let alone = loop {
@@ -134,8 +135,8 @@ impl<P: Place> Worker<P> {
         }
     }
 
-    /// Tells the job whether its calls wait for memory, if it does not know. Another thread may have changed that meanwhile, so what holds now is told, and
-    /// the last one to change it tells last.
+    /// Tells the job whether its calls wait for memory, if it does not know. Another thread may have changed that meanwhile, so what holds
+    /// now is told, and the last one to change it tells last.
     fn tell_job(&self) {
         let mut knows = lock(&self.eviction.job_knows);
         let waits = self.eviction.calls_wait.load(Ordering::Acquire);
@@ -217,7 +218,7 @@ impl<P: Place> Worker<P> {
         let alone = match self.eviction.in_use.try_write() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(self.busy_with("a call or a request is being carried out")),
+            Err(TryLockError::WouldBlock) => return Err(NotEvicted::Busy("a call or a request is being carried out".to_owned())),
         };
         // Calls may have begun and left something behind before that.
         if let Some(what) = self.under_way() {
@@ -247,7 +248,9 @@ impl<P: Place> Worker<P> {
 
     /// Why nothing is evicted: the place knows better, if anything waits there. Asks the driver, so not while calls are held up.
     fn busy_with(&self, what: &str) -> NotEvicted {
-        let known = self.place.busy().map(|busy| busy.what).unwrap_or_default();
+        // Not while the place is being closed.
+        let asking = self.eviction.asking.try_lock();
+        let known = asking.ok().and_then(|_asking| self.place.busy().ok()).map(|busy| busy.what).unwrap_or_default();
         NotEvicted::Busy(if known.is_empty() { what.to_owned() } else { known })
     }
 

@@ -70,7 +70,9 @@ pub(super) struct Eviction {
     pub(super) attempts: Mutex<Attempts>,
     /// Calls of the job wait for it, because the GPU has no room. Changes while memory is restored only.
     pub(super) calls_wait: AtomicBool,
-    /// Whether the job knows that. Held while it is told.
+    /// Held while the driver is asked without `in_use`, and from the end of the job on.
+    pub(super) asking: Mutex<()>,
+    /// Whether the job knows that its calls wait. Held while it is told.
     pub(super) job_knows: Mutex<bool>,
     /// The daemon's answer to the question with this number: why memory may not be evicted, or that it may.
     pub(super) answer: Mutex<Option<(u64, Option<String>)>>,
@@ -90,6 +92,7 @@ impl Eviction {
             evicted: AtomicBool::new(false),
             attempts: Mutex::default(),
             calls_wait: AtomicBool::new(false),
+            asking: Mutex::default(),
             job_knows: Mutex::default(),
             answer: Mutex::default(),
             asked: AtomicU64::new(0),
