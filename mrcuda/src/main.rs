@@ -23,6 +23,7 @@ mod gpus;
 mod jobs;
 mod journal_show;
 mod layout;
+mod limited;
 mod migrate;
 mod models;
 mod moves;

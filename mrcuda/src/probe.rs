@@ -2,14 +2,15 @@
 //! only the probe.
 
 use crate::failure::Failure;
+use crate::limited::output_within;
 use crate::table::say_as_it_is;
 use cuda_api::driver::Loaded;
 use cuda_api::sys::CUuuid;
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// Timeout for starting a driver: with eight GPUs and no persistence daemon the genuine one needs several seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -118,22 +119,11 @@ pub(crate) enum ProbeError {
 pub(crate) fn ask(library: &Path, load_only: bool) -> Result<Probed, ProbeError> {
     let exe = std::env::current_exe()?;
     let mut command = Command::new(exe);
-    command.arg("probe").arg(library).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("probe").arg(library);
     if load_only {
         command.arg("--load-only");
     }
-    let mut child = command.spawn()?;
-    let start = Instant::now();
-    while child.try_wait()?.is_none() {
-        if start.elapsed() > START_TIMEOUT {
-            // It may already have ended; either way there is no answer.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(ProbeError::Timeout);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output()?;
+    let output = output_within(&mut command, START_TIMEOUT)?.ok_or(ProbeError::Timeout)?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
         let words = words.trim().trim_start_matches("mrcuda: ");

@@ -1,10 +1,11 @@
 //! Which nodes Slurm drains: an operator who takes a node out of service wants the GPUs of its server to become free as well.
 
 use super::tell::Tell;
+use crate::limited::output_within;
 use agent::{Policy, Settings};
 use rcuda_forwarder::Endpoint;
-use std::io::{self, Read};
-use std::process::{Command, ExitStatus, Stdio};
+use std::io;
+use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,6 @@ use std::time::{Duration, Instant};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// What is waited longer for the first answer than for `sinfo`.
 const GRACE: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of an answer: a line for each node and partition.
-const LONGEST: u64 = 64 << 20;
 /// The states, as `sinfo` prints them, of a node that gets no new jobs until an operator or its reboot is done. The last two hide that it drains.
 const DRAINING: [&str; 7] = ["drained", "draining", "drain", "failing", "fail", "reboot", "inval"];
 
@@ -136,31 +135,12 @@ fn ask() -> Result<Vec<Node>, SlurmError> {
     let mut command = Command::new("sinfo");
     // Also nodes of hidden partitions, and of all, whatever the user usually looks at.
     command.args(["--all", "--noheader", "--Node", "--format=%N|%o|%n|%T"]).env_remove("SINFO_PARTITION");
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (sender, answer) = channel();
-    let (out, errors) = (child.stdout.take(), child.stderr.take());
-    let read = move || {
-        let (mut text, mut words) = (String::new(), String::new());
-        let all = out.map_or(Ok(0), |out| out.take(LONGEST).read_to_string(&mut text));
-        let all = all.and_then(|_| errors.map_or(Ok(0), |errors| errors.take(LONGEST).read_to_string(&mut words)));
-        // Nobody takes it if that took too long.
-        let _ = sender.send(all.map(|_| (text, words)));
-    };
-    let reader = std::thread::Builder::new().name("mrcuda-sinfo".to_owned()).spawn(read);
-    let answer = match reader {
-        Ok(_) => answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| SlurmError::Timeout),
-        Err(why) => Err(why.into()),
-    };
-    if answer.is_err() {
-        // It may have ended by itself.
-        let _ = child.kill();
+    let output = output_within(&mut command, ANSWER_TIMEOUT)?.ok_or(SlurmError::Timeout)?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(SlurmError::Ended { status: output.status, words });
     }
-    let status = child.wait()?;
-    let (text, words) = answer??;
-    if !status.success() {
-        return Err(SlurmError::Ended { status, words: words.trim().to_owned() });
-    }
-    let nodes: Vec<Node> = text.lines().filter_map(node).collect();
+    let nodes: Vec<Node> = String::from_utf8_lossy(&output.stdout).lines().filter_map(node).collect();
     if nodes.is_empty() { Err(SlurmError::NoNodes) } else { Ok(nodes) }
 }
 
