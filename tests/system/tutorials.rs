@@ -2,7 +2,8 @@
 //!
 //! A page is a script. A block ` ```console ` has commands of a machine, `gpubox$ mrcuda serve …`, each followed by what it prints;
 //! a block with the name of a file, ` ```cuda count.cu `, is that file, in the working directory of each machine. All machines are this
-//! one: each has a shell, a home directory and, on the CPU driver, GPUs of its own. What a command prints has the lines of the page in this order,
+//! one: each has a shell, a home directory and, on the CPU driver, GPUs of its own. `MRCUDA_TUTORIAL_HOSTS=gpubox` has the shell of `gpubox` run on
+//! the host of that name instead, through ssh, with mrcuda in its `PATH` there (`cargo xtask machine tutorial`). What a command prints has the lines of the page in this order,
 //! apart from numbers, times and bars; `…` in a word stands for anything. Blocks of another kind (`sh`, `text`) do not run.
 
 use crate::LIMIT;
@@ -137,12 +138,17 @@ struct Machine {
     shell: Child,
     input: ChildStdin,
     commands: usize,
-    /// Where the server of this machine listens.
+    /// Where the server of this machine listens, if not at the address in the page.
     address: Option<String>,
+    /// The host that it is, if not this one.
+    host: Option<String>,
 }
 
 impl Machine {
     fn start(scene: &Scene, name: &str, tools: &Path) -> Machine {
+        if hosts().iter().any(|host| host == name) {
+            return Machine::on_host(name);
+        }
         let home = scene.path.join(name);
         let runtime = scene.runtime().join(name);
         for directory in [&home, &runtime] {
@@ -159,16 +165,39 @@ impl Machine {
         let path = [tools, &scene.install.bin, nvcc.parent().unwrap()].map(|p| p.display().to_string()).join(":");
         let before = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:{before}")).env("HOME", &home).env("XDG_RUNTIME_DIR", &runtime);
-        // The servers are those of other machines.
-        command
-            .env("MRCUDA_FAULT_TCP_IS_FAR", "1")
-            .env("SOFTGPU_SEED_ID", name)
-            .env("MRCUDA_DRIVER", "soft")
-            .env("PYTHONDONTWRITEBYTECODE", "1");
+        if hosts().is_empty() {
+            // The servers are those of other machines.
+            command.env("MRCUDA_FAULT_TCP_IS_FAR", "1");
+        }
+        command.env("SOFTGPU_SEED_ID", name).env("MRCUDA_DRIVER", "soft").env("PYTHONDONTWRITEBYTECODE", "1");
         command.args(["--noprofile", "--norc"]).current_dir(&home).process_group(0);
         let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let input = shell.stdin.take().unwrap();
-        Machine { home, runtime, shell, input, commands: 0, address: None }
+        Machine { home, runtime, shell, input, commands: 0, address: None, host: None }
+    }
+
+    /// A shell in the user's home directory on another host.
+    fn on_host(name: &str) -> Machine {
+        let mut command = Command::new("ssh");
+        command.args(["-T", name, "bash --noprofile --norc"]).process_group(0);
+        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut input = shell.stdin.take().unwrap();
+        writeln!(input, "export MRCUDA_DRIVER=soft SOFTGPU_SEED_ID={name} PATH=~/bin:$PATH").unwrap();
+        let user = std::env::var("USER").unwrap();
+        let [home, runtime] = [format!("/home/{user}"), "/run/user/1000".to_owned()].map(PathBuf::from);
+        Machine { home, runtime, shell, input, commands: 0, address: None, host: Some(name.to_owned()) }
+    }
+
+    /// What is in a file of the machine. `None` if it is not there.
+    fn read(&self, file: &Path) -> Option<String> {
+        let bytes = match &self.host {
+            None => std::fs::read(file).ok()?,
+            Some(host) => {
+                let cat = Command::new("ssh").args([host, "cat"]).arg(file).stderr(Stdio::null()).output().unwrap();
+                cat.status.success().then_some(cat.stdout)?
+            }
+        };
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Types a command and waits for its end. Returns the file with its output, and whether it has succeeded.
@@ -182,7 +211,7 @@ impl Machine {
             end.display()
         )
         .unwrap();
-        let status = wait_for(LIMIT, || std::fs::read_to_string(&end).ok());
+        let status = wait_for(LIMIT, || self.read(&end));
         (file, status.unwrap_or_else(|| panic!("`{command}` does not end")).trim() == "0")
     }
 }
@@ -209,8 +238,10 @@ impl Machines {
         // The home directories of the other machines are on this one.
         let scp =
             format!("#!/bin/sh\n[ \"$1\" = -p ] && cp -p \"{}/$(echo \"$2\" | sed s,:,/,)\" \"$3\"\n", scene.path.display());
-        std::fs::write(tools.join("scp"), scp).unwrap();
-        std::fs::set_permissions(tools.join("scp"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        if hosts().is_empty() {
+            std::fs::write(tools.join("scp"), scp).unwrap();
+            std::fs::set_permissions(tools.join("scp"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
         let named: BTreeSet<&String> =
             steps.iter().filter_map(|step| if let Step::Command { machine, .. } = step { Some(machine) } else { None }).collect();
         Machines { by_name: named.into_iter().map(|name| (name.clone(), Machine::start(scene, name, &tools))).collect() }
@@ -226,9 +257,10 @@ impl Machines {
         known.fold(command.to_owned(), |text, (name, at)| text.replace(&format!("{name}:{PORT}"), at))
     }
 
-    /// The output with the addresses and directories of the page.
+    /// The output with the addresses and directories of the page, and without what only slow machines add.
     fn as_in_the_page(&self, output: &str) -> String {
-        self.by_name.iter().fold(output.to_owned(), |text, (name, machine)| {
+        let output = output.replace(" (it aimed at 300 ms)", "");
+        self.by_name.iter().fold(output, |text, (name, machine)| {
             let text = text.replace(&machine.home.display().to_string(), "/home/you");
             let text = text.replace(&machine.runtime.display().to_string(), "/run/user/1000");
             machine.address.iter().fold(text, |text, at| text.replace(at, &format!("{name}:{PORT}")))
@@ -238,11 +270,15 @@ impl Machines {
     fn run(&mut self, step: &Step) {
         match step {
             Step::File { name, text } => {
-                self.by_name.values().for_each(|machine| std::fs::write(machine.home.join(name), text).unwrap());
+                let here = self.by_name.values().filter(|machine| machine.host.is_none());
+                here.for_each(|machine| std::fs::write(machine.home.join(name), text).unwrap());
             }
             Step::Command { machine, command, shown } => {
                 let serves = command.starts_with("mrcuda serve ") && !command.ends_with('&');
-                let mut typed = self.with_addresses(command).replace(&format!("0.0.0.0:{PORT}"), "127.0.0.1:0");
+                let mut typed = self.with_addresses(command);
+                if self.get(machine).host.is_none() {
+                    typed = typed.replace(&format!("0.0.0.0:{PORT}"), "127.0.0.1:0");
+                }
                 if serves {
                     typed.push_str(" &");
                 }
@@ -250,7 +286,7 @@ impl Machines {
                 let (mut file, succeeds) = self.get(machine).type_in(&typed);
                 let mut output = String::new();
                 let printed = wait_for(LIMIT, || {
-                    output = String::from_utf8_lossy(&std::fs::read(&file).unwrap()).into_owned();
+                    output = self.get(machine).read(&file).unwrap_or_default();
                     if serves {
                         let at = announced(&output);
                         output = at.iter().fold(output.clone(), |text, at| text.replace(at, &format!("0.0.0.0:{PORT}")));
@@ -268,6 +304,12 @@ impl Machines {
             }
         }
     }
+}
+
+/// The machines that are other hosts.
+fn hosts() -> Vec<String> {
+    let named = std::env::var("MRCUDA_TUTORIAL_HOSTS").unwrap_or_default();
+    named.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The address in what a server prints when it is ready.

@@ -1,7 +1,7 @@
 //! The kernel limits the host memory of each worker (`mrcuda serve --max-host-memory`).
 //!
 //! That needs root, and a machine whose memory is limited by cgroups of version 2; elsewhere most of these tests say that they have tested nothing.
-//! `cargo xtask machine` runs them in a virtual machine.
+//! `cargo xtask machine tests` runs them in a virtual machine.
 
 use crate::{LIMIT, assert_identical, native_orbit, process, remote_orbit, wait_for_step};
 use std::io;

@@ -1,93 +1,141 @@
-//! `cargo xtask machine`: system tests in a virtual machine, as root, with Debian's kernel: for those that need what the machine at hand, or its
-//! container, does not offer, such as cgroups of version 2.
-//!
-//! The machine boots as those of `cargo xtask rdma` do; without RDMA nothing is built anew for it.
+//! `cargo xtask machine`: what needs virtual machines with Debian's kernel, because the machine at hand, or its container, does not offer it:
+//! cgroups of version 2, systemd, two hosts.
 
 use crate::error::Error;
-use crate::rdma::{BUSYBOX, INITRD, has_tool, kernel, run, version};
 use crate::step::step;
 use crate::suite;
+use crate::vm::{self, Kernel, Tool, Vm};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use tests::install;
 
 /// Arguments of `cargo xtask machine`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MachineArgs {
-    /// Only system tests whose name contains one of these
-    #[arg(default_value = "worker_memory")]
-    tests: Vec<String>,
+    #[command(subcommand)]
+    what: What,
     /// Directory with `boot/vmlinuz-VERSION` and `lib/modules/VERSION`, as in a kernel's package; otherwise Debian's, downloaded
     /// with apt-get
-    #[arg(long)]
+    #[arg(long, global = true)]
     kernel: Option<PathBuf>,
-    /// Maximum time for the machine in seconds
-    #[arg(long, default_value_t = 1200)]
+    /// Maximum time for the machines in seconds
+    #[arg(long, global = true, default_value_t = 1200)]
     limit: u32,
 }
 
-/// Programs that must be installed, with Debian's package of each.
-const TOOLS: [(&str, &str); 3] = [("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio"), ("modprobe", "kmod")];
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Run system tests as root
+    Tests {
+        /// Only those whose name contains one of these
+        #[arg(default_value = "worker_memory")]
+        names: Vec<String>,
+    },
+    /// Install the package, and try its units with systemd
+    Units {
+        /// The `.deb`, as `cargo xtask package` makes it [default: that in the target directory]
+        #[arg(long)]
+        package: Option<PathBuf>,
+    },
+    /// Follow the first tutorial with two machines, as a user without privileges
+    Tutorial,
+}
 
-/// Kernel modules of the guest; those that they need come with them.
-const MODULES: &str = "virtio_pci 9p 9pnet_virtio overlay";
-
-/// How the guest ends what it says.
+/// How a guest ends what it says.
 const STATUS: &str = "STATUS ";
 
-/// Runs the tests; without what it needs it says so and does nothing.
+/// What the machines of the tutorial need.
+const SSH: [Tool; 2] = [("sshd", "openssh-server"), ("ssh", "openssh-client")];
+/// What the units need, besides systemd as the machine's first process.
+const SYSTEMD: [Tool; 2] = [("systemctl", "systemd"), ("systemd-sysusers", "systemd")];
+
+/// Runs it; without what it needs it says so and does nothing.
 pub(crate) fn machine(args: &MachineArgs) -> Result<(), Error> {
-    let mut missing: Vec<&str> = TOOLS.iter().filter(|(tool, _)| !has_tool(tool)).map(|(_, package)| *package).collect();
-    missing.extend((!Path::new(BUSYBOX).exists()).then_some("busybox-static"));
+    let tools: &[Tool] = match args.what {
+        What::Tests { .. } => &[],
+        What::Units { .. } => &SYSTEMD,
+        What::Tutorial => &SSH,
+    };
+    let missing = vm::missing(tools);
     if !missing.is_empty() {
-        println!("skipped: a virtual machine needs: apt-get install {}", missing.join(" "));
+        println!("skipped: virtual machines need: apt-get install {}", missing.join(" "));
         return Ok(());
     }
     let directory = install::target_directory()?.join("machine");
     fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
-    let Some(kernel) = args.kernel.clone().or_else(|| kernel(&directory)) else {
-        println!("skipped: no kernel can be downloaded with apt-get; --kernel names a directory with one");
-        return Ok(());
+    let Some(kernel) = Kernel::get(args.kernel.as_deref(), &directory)? else { return Ok(()) };
+    let status = match &args.what {
+        What::Tests { names } => {
+            let names: Vec<String> = names.iter().map(|name| quoted(Path::new(name))).collect();
+            let script = format!("TESTS=\"{}\"\n{}{}", names.join(" "), system_tests()?, include_str!("machine/tests.sh"));
+            let vm = Vm::new(&kernel, "", &script, &directory, 4096, args.limit)?;
+            step("running in a virtual machine");
+            let mut status = Status::default();
+            vm.run(|line| status.line(line))?;
+            status
+        }
+        What::Units { package } => {
+            let package = package.clone().map_or_else(package_here, Ok)?;
+            let package = fs::canonicalize(&package).map_err(Error::file(&package))?;
+            let bin = suite::build(false)?.bin;
+            let script =
+                format!("PART=\nPACKAGE={}\nBIN={}\n{}", quoted(&package), quoted(&bin), include_str!("machine/units.sh"));
+            let vm = Vm::new(&kernel, "", &script, &directory, 3072, args.limit)?;
+            step("running in a virtual machine");
+            let mut status = Status::default();
+            vm.run(|line| status.line(line))?;
+            status
+        }
+        What::Tutorial => {
+            let script = format!("{}{}", system_tests()?, include_str!("machine/tutorial.sh"));
+            let vm = Vm::new(&kernel, "virtio_net", &script, &directory, 3072, args.limit)?;
+            step("running in two virtual machines");
+            let mut status = Status::default();
+            vm.run_pair(&directory.join("server.log"), |line| status.line(line))?;
+            status
+        }
     };
+    match status.said.as_deref() {
+        Some("0") => Ok(()),
+        Some(other) => Err(Error::Found(format!("failed in the virtual machine (exit status {other})"))),
+        None => Err(Error::Found(format!("the virtual machine did not finish within {} s", args.limit))),
+    }
+}
+
+/// A word of a shell's script.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display())
+}
+
+/// Variables of the scripts that run system tests.
+fn system_tests() -> Result<String, Error> {
     let install = suite::build(false)?;
     let program = suite::system_program(&install)?;
-    let (version, guest, initrd) = (version(&kernel)?, directory.join("guest.sh"), directory.join("initrd.gz"));
-    let names: Vec<String> = args.tests.iter().map(|name| format!("'{name}'")).collect();
-    let text = format!(
-        "BIN='{}'\nPROGRAM='{}'\nDIRECTORY='{}'\nTESTS=\"{}\"\n{}",
-        install.bin.display(),
-        program.display(),
-        install::root().join("tests").display(),
-        names.join(" "),
-        include_str!("machine-guest.sh")
-    );
-    fs::write(&guest, text).map_err(Error::file(&guest))?;
-    let mut make = Command::new("sh");
-    make.arg("-euc").arg(INITRD).env("ROOT", &kernel).env("VERSION", &version);
-    run(make.env("GUEST", &guest).env("TO", &initrd).env("MODULES", MODULES))?;
-    step("running in a virtual machine");
-    let mut qemu = Command::new("timeout");
-    qemu.arg(args.limit.to_string());
-    qemu.args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-smp", "2", "-m", "4096"]);
-    qemu.args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel"]);
-    qemu.arg(kernel.join("boot").join(format!("vmlinuz-{version}"))).arg("-initrd").arg(&initrd);
-    qemu.args(["-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off"]);
-    qemu.args(["-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"]);
-    let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(Error::start("qemu-system-x86_64"))?;
-    let mut status = None;
-    for line in qemu.stdout.take().into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line).replace(|c: char| c.is_control() && c != '\t', "");
+    let directory = install::root().join("tests");
+    Ok(format!("BIN={}\nPROGRAM={}\nDIRECTORY={}\n", quoted(&install.bin), quoted(&program), quoted(&directory)))
+}
+
+/// The package that `cargo xtask package` has made.
+fn package_here() -> Result<PathBuf, Error> {
+    let directory = install::target_directory()?.join("package");
+    let files = fs::read_dir(&directory).map_err(Error::file(&directory))?;
+    let mut packages =
+        files.filter_map(|file| Some(file.ok()?.path())).filter(|path| path.extension().is_some_and(|end| end == "deb"));
+    packages.next().ok_or_else(|| Error::Found(format!("{}: no .deb; cargo xtask package makes one", directory.display())))
+}
+
+/// What a guest says at its end.
+#[derive(Debug, Default)]
+struct Status {
+    said: Option<String>,
+}
+
+impl Status {
+    /// Prints a line as it comes, or keeps the last one.
+    fn line(&mut self, line: &str) {
         match line.strip_prefix(STATUS) {
-            Some(said) => status = Some(said.to_owned()),
+            Some(said) => self.said = Some(said.to_owned()),
             None => println!("{line}"),
         }
-    }
-    qemu.wait()?;
-    match status.as_deref() {
-        Some("0") => Ok(()),
-        Some(other) => Err(Error::Found(format!("tests failed in the virtual machine (exit code {other})"))),
-        None => Err(Error::Found(format!("the virtual machine did not finish within {} s", args.limit))),
     }
 }

@@ -11,7 +11,7 @@
 //! | `soak` | runs the test programs again and again, moved at random moments |
 //! | `kill-matrix` | kills, stops and disconnects every process at every named point |
 //! | `rdma` | runs jobs over RDMA between two hosts of a virtual machine |
-//! | `machine` | runs system tests in a virtual machine with another kernel |
+//! | `machine` | in virtual machines: system tests that need another kernel, the packages with systemd, the first tutorial on two hosts |
 //! | `slurm` | runs jobs with the plugin for Slurm in a cluster of four nodes on this machine |
 //! | `conformance` | calls every driver function natively and under mrcuda, and compares the answers |
 //! | `apps` | programs of any directory natively, in each place and moved: outputs, times, pauses |
@@ -40,6 +40,7 @@ mod soak;
 mod step;
 mod suite;
 mod verify;
+mod vm;
 
 use clap::{Parser, Subcommand};
 
@@ -70,7 +71,7 @@ enum Command {
     KillMatrix(kill_matrix::KillArgs),
     /// Run jobs over RDMA between two hosts of a virtual machine, with moves and a cut of the link
     Rdma(rdma::RdmaArgs),
-    /// Run system tests in a virtual machine whose kernel offers what this machine does not, such as cgroups of version 2
+    /// Run what needs a virtual machine: system tests with cgroups of version 2, the packages with systemd, the first tutorial on two hosts
     Machine(machine::MachineArgs),
     /// Run jobs with the plugin for Slurm in a cluster of four nodes on this machine
     Slurm(slurm::SlurmArgs),

@@ -1,4 +1,4 @@
-# What `cargo xtask machine` runs as the first process of a virtual machine. BIN, PROGRAM, DIRECTORY and TESTS are set in front of this.
+# What `cargo xtask machine tests` runs as the first process of a virtual machine. BIN, PROGRAM, DIRECTORY and TESTS are set in front of this.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # Ends the machine, whatever happens.
 leave() { echo "STATUS $?"; sync; echo o > /proc/sysrq-trigger; while :; do sleep 1; done; }
