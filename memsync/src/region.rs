@@ -213,6 +213,15 @@ pub(crate) fn leave_out(hashes: &mut [PageHash], pages: &Pages, which: impl Fn(&
     others.for_each(|(r, first)| hashes[first..first + r.pages() as usize].fill(NO_HASH));
 }
 
+/// More bytes than this are missed where they stay in use, whatever they hold.
+const LITTLE: u64 = 64 << 20;
+
+/// Whether these regions have no allocations of the program, but what its code brings along: variables, and a device heap of little size.
+pub(crate) fn is_of_code(regions: &[Region]) -> bool {
+    let is_code = |r: &Region| matches!(r.kind, Kind::Global | Kind::Heap);
+    regions.iter().all(is_code) && regions.iter().map(|r| r.bytes).fold(0, u64::saturating_add) <= LITTLE
+}
+
 /// Whether a sorted list has this region.
 pub(crate) fn has(regions: &[Region], r: &Region) -> bool {
     regions.binary_search_by_key(&r.address, |x| x.address).is_ok_and(|i| regions[i] == *r)

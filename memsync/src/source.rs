@@ -4,7 +4,7 @@ use crate::diff::{Wanted, by_connection, everything, still_there, to_send, witho
 use crate::error::SyncError;
 use crate::frames::{Hello, Seeds, Word, receive_hashes};
 use crate::memory::Memory;
-use crate::region::{Page, Region, difference, digest, has};
+use crate::region::{Page, Region, difference, digest, has, is_of_code};
 use crate::threads;
 use crate::transfer::Outgoing;
 use crate::{Compression, Round, Stream, Verify};
@@ -187,7 +187,8 @@ pub(crate) fn run<M: Memory>(
             let key = seeds.choose();
             let hashes = m.hash_to_send(&key, &theirs, &|r| has(&regions, r))?;
             m.hash_shown(&key, &seen)?;
-            Ok((regions, hashes))
+            let handed_over = hello.verifies() && !adopted.is_empty() && is_of_code(&regions);
+            Ok((regions, hashes, handed_over))
         });
         let hash_ms = ms(hashing);
         (prepared, hash_ms, threads::join(receiving))
@@ -195,11 +196,11 @@ pub(crate) fn run<M: Memory>(
     received?;
     let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verifies()) {
         Some(text) => Err(SyncError::Regions(text)),
-        None => Ok((p.0, m.differing(&their_hashes, 0, Some(&p.1))?)),
+        None => Ok((p.0, m.differing(&their_hashes, 0, Some(&p.1))?, p.2)),
     });
     // The tables are used again for the proof.
     drop(their_hashes);
-    let (regions, bits) = match fits {
+    let (regions, bits, handed_over) = match fits {
         Ok(p) => p,
         Err(e) => {
             Word::send(&mut *conns[0], Some(&e), [0; 32])?;
@@ -263,6 +264,7 @@ pub(crate) fn run<M: Memory>(
         bytes_carried,
         bytes_fetched: 0,
         bytes_adopted: 0,
+        handed_over,
         not_in_view: String::new(),
         pages_hashed: hashed,
         hash_ms,

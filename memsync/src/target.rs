@@ -269,6 +269,7 @@ pub(crate) fn run<M: Memory>(
         bytes_carried: received.carried,
         bytes_fetched,
         bytes_adopted,
+        handed_over: false,
         not_in_view: not_in_view.unwrap_or_default(),
         pages_hashed: hashed,
         hash_ms,

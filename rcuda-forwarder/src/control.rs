@@ -299,6 +299,7 @@ mod tests {
             bytes_carried: 2,
             bytes_fetched: 1,
             bytes_adopted: 6,
+            handed_over: true,
             not_in_view: "the other place is of another machine".into(),
             pages_hashed: 4,
             hash_ms: 0.5,
