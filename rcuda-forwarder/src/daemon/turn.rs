@@ -29,7 +29,9 @@ impl State {
             let leaving = if waits { Leavers::default() } else { self.pool.leaving() };
             let (before, why) = match turn.poll(&self.pool) {
                 Ok(admitted) => return self.check_user(secret).map(|()| admitted),
-                Err((_, why)) if !waits && leaving.make_room_for(&why) && since.elapsed() < LEAVING && turn.take_seat(&source) => {
+                Err((_, why))
+                    if !waits && leaving.make_room_for(&why) && since.elapsed() < LEAVING && turn.take_seat(&source) =>
+                {
                     if conn.wait_gone(LEAVING_INTERVAL) {
                         return Err(AssignError::GaveUp);
                     }
