@@ -70,11 +70,11 @@ impl std::fmt::Display for Region {
 /// # Errors
 /// The place cannot list its memory.
 pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
-    let globals = exec.globals().map_err(SyncError::gpu("listing variables"))?;
+    let globals = exec.variables().map_err(SyncError::gpu("listing variables"))?;
     let heap = exec.heap().map_err(SyncError::gpu("finding the device heap"))?;
     let mut all: Vec<Region> =
         exec.chunks().into_iter().map(|c| Region { address: c.address, bytes: c.bytes, kind: Kind::Chunk }).collect();
-    all.extend(globals.into_iter().map(|g| Region { address: g.address, bytes: g.bytes, kind: Kind::Global }));
+    all.extend(globals.into_iter().map(|(address, bytes)| Region { address, bytes, kind: Kind::Global }));
     all.extend(heap.map(|(address, bytes)| Region { address, bytes, kind: Kind::Heap }));
     all.extend(exec.arrays().into_iter().map(|(address, bytes)| Region { address, bytes, kind: Kind::Array }));
     Ok(tidy(all))
