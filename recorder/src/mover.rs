@@ -8,6 +8,7 @@ use crate::base::log::lock;
 use crate::base::spawn;
 use crate::calls::{cross_device, registry};
 use crate::device_memory::imports;
+use crate::device_memory::peer::TargetMappings;
 use crate::gate::Closed;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
@@ -313,6 +314,8 @@ fn carry_out(
                     Action::ReleaseSource(number) => mover.with_device_move(number, |it| it.release_source(moving)),
                     Action::ReleaseTarget(number) => mover.with_device_move(number, DeviceMove::close),
                     Action::Restart { device, helper } => {
+                        // The targets are closed.
+                        mover.target_mappings = TargetMappings::default();
                         let old = mover.device_moves[device].take();
                         mover.device_moves[device] = old.map(|old| old.again(helper));
                     }
@@ -362,6 +365,8 @@ struct Mover<'m, 'a> {
     devices: Vec<&'static Device>,
     /// The device moves that take no step now.
     device_moves: Vec<Option<DeviceMove<'a>>>,
+    /// What the targets have mapped of each other's memory.
+    target_mappings: TargetMappings,
     /// For each device move, whether its source was still busy when the gate was closed.
     was_busy: Vec<bool>,
     /// Since when the sources are idle.
@@ -392,6 +397,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             job,
             devices,
             device_moves,
+            target_mappings: TargetMappings::default(),
             was_busy,
             idle_since: None,
             tries_since: None,
@@ -414,14 +420,32 @@ impl<'m, 'a> Mover<'m, 'a> {
             Joint::Weigh => return Ok(Report::Tails(self.device_moves.iter().flatten().map(DeviceMove::tail_weight).collect())),
             Joint::AtRest => self.rest()?,
             Joint::Quiesce(attempt) => return self.quiesce(attempt).map_err(|why| why.in_phase("quiesce")),
-            Joint::PeerAccess => {
-                let executes = self.device_moves.iter().flatten().filter(|device_move| !device_move.parks());
-                let targets = executes.map(|device_move| Ok((device_move.device, device_move.target()?)));
-                registry::rebuild(&targets.collect::<Result<Vec<_>, MoveError>>()?)?;
-            }
+            Joint::PeerAccessAhead => self.rebuild(registry::rebuild_ahead)?,
+            Joint::PeerAccess => self.rebuild(registry::rebuild)?,
             Joint::Commit => self.commit()?,
         }
         Ok(Report::Done)
+    }
+
+    /// Gives the targets access to each other's memory.
+    fn rebuild(
+        &mut self,
+        rebuild: fn(&[(&'static Device, &Place)], &mut TargetMappings) -> Result<(), MoveError>,
+    ) -> Result<(), MoveError> {
+        let since = Instant::now();
+        let mut targets = Vec::new();
+        for device_move in self.device_moves.iter_mut().flatten().filter(|device_move| !device_move.parks()) {
+            if std::mem::take(&mut device_move.has_reset) {
+                self.target_mappings.forget(device_move.device.index);
+            }
+            targets.push((device_move.device, device_move.target()?));
+        }
+        if targets.len() < 2 {
+            return Ok(());
+        }
+        rebuild(&targets, &mut self.target_mappings)?;
+        self.task.trace(Track::Gate, "access of targets to each other", since, &[]);
+        Ok(())
     }
 
     /// From now on the limit of the downtime counts for a parked job, whose calls wait since long.
