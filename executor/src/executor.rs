@@ -45,8 +45,9 @@ pub use host::Busy;
 pub use state::buffers::Pinned;
 pub(crate) use state::host_calls::Call;
 pub use state::host_calls::Runner;
+pub use state::mappings::Shown;
 pub use transfer::{Flight, Piece};
-pub use view::{Shown, SourceMemoryError, joined};
+pub use view::{SourceMemoryError, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;

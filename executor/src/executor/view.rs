@@ -6,7 +6,7 @@
 //! physical memory alive: what the source unmaps meanwhile can still be read, so neither side waits for the other, and a round that has
 //! read such memory is followed by one without that chunk.
 
-use super::state::mappings::{Basis, HashFile, View};
+use super::state::mappings::{Basis, HashFile, Shown, View};
 use super::transfer::{PAIR, PairTable, TABLE};
 use super::{ContextState, Executor};
 use crate::page_hash::PAGE_BYTES;
@@ -31,19 +31,6 @@ const LONG: u64 = 1 << 20;
 const BLOCK: u64 = 64 << 10;
 /// Maximum number of pages that are compared at once: the second half of their table has a result for each.
 const COMPARED: usize = TABLE / 2 / PAIR;
-
-cuda_api::wire_struct! {
-    /// A chunk whose memory is offered by descriptor.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Shown {
-        /// Its address.
-        pub address: u64,
-        /// Its size in bytes.
-        pub bytes: u64,
-        /// Number of its memory: other memory that is mapped there later has another number.
-        pub number: u64,
-    }
-}
 
 /// Why the memory of another place of this machine cannot be used here.
 #[derive(Debug, thiserror::Error)]

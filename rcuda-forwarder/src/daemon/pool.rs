@@ -9,6 +9,7 @@ use super::earlier::Earlier;
 use super::error::AssignError;
 use super::events::Events;
 use super::evicted::Evicted;
+use super::leavers::Leavers;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::privileges::WorkerUser;
@@ -421,22 +422,6 @@ pub(super) struct Admitted {
     _gpu: Seat<u32>,
 }
 
-/// Workers that end: the GPU and the client of each.
-#[derive(Debug, Default)]
-pub(super) struct Leavers(Vec<(u32, Source)>);
-
-impl Leavers {
-    /// Whether the end of one of them makes room for a job that was refused for this reason.
-    pub(super) fn make_room_for(&self, why: &AssignError) -> bool {
-        match why {
-            AssignError::GpuFull { gpu, .. } => self.0.iter().any(|(of, _)| of == gpu),
-            AssignError::ClientWorkers { client, .. } => self.0.iter().any(|(_, of)| of == client),
-            AssignError::Workers(_) => !self.0.is_empty(),
-            _ => false,
-        }
-    }
-}
-
 /// The workers of a daemon.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -531,7 +516,7 @@ impl Pool {
         let all = lock(&self.workers).all.clone();
         let leaves = |worker: &&Arc<Worker>| worker.has_taken() && worker.channel.has_hung_up();
         let whose = |worker: &Arc<Worker>| Some((worker.gpu(), worker.source.get()?.clone()));
-        Leavers(all.iter().filter(leaves).filter_map(whose).collect())
+        Leavers::new(all.iter().filter(leaves).filter_map(whose).collect())
     }
 
     /// Number of workers that have a client on a GPU, or are about to get one.

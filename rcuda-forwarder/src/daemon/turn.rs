@@ -3,7 +3,8 @@
 use super::State;
 use super::admission::Source;
 use super::error::AssignError;
-use super::pool::{Admitted, LEAVING, Leavers};
+use super::leavers::Leavers;
+use super::pool::{Admitted, LEAVING};
 use crate::conn::Conn;
 use crate::greet;
 use crate::secret::Secret;

@@ -562,8 +562,12 @@ impl<'a> DeviceMove<'a> {
             }
         };
         match self.data_channels.take() {
-            Some(data_channels) => data_channels.close(of_source, release),
-            None => release(),
+            Some(data_channels) if self.report.bytes_adopted == 0 => data_channels.close(of_source, release),
+            // What the target has adopted is its own before the source ends.
+            adopted_or_none => {
+                drop(adopted_or_none);
+                release();
+            }
         }
     }
 }

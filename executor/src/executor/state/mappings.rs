@@ -1,6 +1,5 @@
 //! What is mapped at which addresses: chunks, second mappings of them, and memory of other places.
 
-use crate::executor::view::Shown;
 use crate::fork::NotInherited;
 use crate::gpu_memory::HeldMemory;
 use crate::share;
@@ -177,6 +176,19 @@ pub(crate) struct View {
     pub(crate) chunks: BTreeMap<u64, (u64, u64)>,
     /// From what the mappings were made, if all of it could be mapped, and they have not changed since.
     pub(crate) basis: Option<Basis>,
+}
+
+cuda_api::wire_struct! {
+    /// A chunk whose memory is offered by descriptor.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Shown {
+        /// Its address.
+        pub address: u64,
+        /// Its size in bytes.
+        pub bytes: u64,
+        /// Number of its memory: other memory that is mapped there later has another number.
+        pub number: u64,
+    }
 }
 
 /// From what a view was made: from the same it would be made again. Chunks of the source that were mapped anew have other numbers in its
