@@ -25,6 +25,7 @@ use quiesce::NotYet;
 use rcuda_forwarder::PlaceSpec;
 use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -417,7 +418,10 @@ impl<'m, 'a> Mover<'m, 'a> {
         match joint {
             Joint::Sound => internal_error::blocker().map_or(Ok(()), Err)?,
             Joint::Sharing => together_or_not(&self.devices)?,
-            Joint::Weigh => return Ok(Report::Tails(self.device_moves.iter().flatten().map(DeviceMove::tail_weight).collect())),
+            Joint::Weigh => {
+                self.give_up_ended()?;
+                return Ok(Report::Tails(self.device_moves.iter().flatten().map(DeviceMove::tail_weight).collect()));
+            }
             Joint::AtRest => self.rest()?,
             Joint::Quiesce(attempt) => return self.quiesce(attempt).map_err(|why| why.in_phase("quiesce")),
             Joint::PeerAccessAhead => self.rebuild(registry::rebuild_ahead)?,
@@ -433,19 +437,29 @@ impl<'m, 'a> Mover<'m, 'a> {
         rebuild: fn(&[(&'static Device, &Place)], &mut TargetMappings) -> Result<(), MoveError>,
     ) -> Result<(), MoveError> {
         let since = Instant::now();
-        let mut targets = Vec::new();
-        for device_move in self.device_moves.iter_mut().flatten().filter(|device_move| !device_move.parks()) {
-            if std::mem::take(&mut device_move.has_reset) {
-                self.target_mappings.forget(device_move.device.index);
-            }
-            targets.push((device_move.device, device_move.target()?));
-        }
+        let targets = executing_targets(&mut self.device_moves, &mut self.target_mappings)?;
         if targets.len() < 2 {
             return Ok(());
         }
         rebuild(&targets, &mut self.target_mappings)?;
         self.task.trace(Track::Gate, "access of targets to each other", since, &[]);
         Ok(())
+    }
+
+    /// Has targets give up what they have mapped of memory that others are about to end. What the job ends between this and the next round
+    /// while it runs may lack room there, and then the move fails.
+    fn give_up_ended(&mut self) -> Result<(), MoveError> {
+        if self.target_mappings.is_empty() {
+            return Ok(());
+        }
+        let tails: HashMap<u32, _> = self
+            .device_moves
+            .iter()
+            .flatten()
+            .map(|device_move| (device_move.device.index, lock(&device_move.device.ledger).tail_ends()))
+            .collect();
+        let targets = executing_targets(&mut self.device_moves, &mut self.target_mappings)?;
+        self.target_mappings.give_up(&targets, |owner, address| tails.get(&owner).is_some_and(|ends| ends(address)))
     }
 
     /// From now on the limit of the downtime counts for a parked job, whose calls wait since long.
@@ -513,6 +527,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             }
         }
         self.idle_since = Some(Instant::now());
+        self.give_up_ended()?;
         self.device_moves
             .iter_mut()
             .flatten()
@@ -570,6 +585,21 @@ impl<'m, 'a> Mover<'m, 'a> {
             self.task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
         }
     }
+}
+
+/// The devices whose targets execute, with these. What the target of one that was reset had mapped is forgotten.
+fn executing_targets<'t>(
+    device_moves: &'t mut [Option<DeviceMove<'_>>],
+    mappings: &mut TargetMappings,
+) -> Result<Vec<(&'static Device, &'t Place)>, MoveError> {
+    let mut targets = Vec::new();
+    for device_move in device_moves.iter_mut().flatten().filter(|device_move| !device_move.parks()) {
+        if std::mem::take(&mut device_move.has_reset) {
+            mappings.forget(device_move.device.index);
+        }
+        targets.push((device_move.device, device_move.target()?));
+    }
+    Ok(targets)
 }
 
 /// Checks that devices and processes that use each other's memory move all together or not at all. Checked again after the quiesce: the

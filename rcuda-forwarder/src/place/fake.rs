@@ -42,6 +42,8 @@ pub(crate) const WAIT_FOR_BYTES: u16 = 0x0fe7;
 /// Body: a path. From now on rounds say that all memory was handed over, and the end of the place makes a directory there and waits until
 /// that is removed.
 pub(crate) const HAND_OVER: u16 = 0x0fe8;
+/// From now on the place has mapped memory of another GPU.
+pub(crate) const USE_PEER: u16 = 0x0fe9;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -61,6 +63,7 @@ pub(crate) struct Fake {
     bulk: Mutex<HashMap<u64, Arc<AtomicBool>>>,
     /// The body of [`HAND_OVER`].
     hands_over: Mutex<Option<PathBuf>>,
+    uses_peers: AtomicBool,
 }
 
 /// A point that a stream must reach.
@@ -109,6 +112,7 @@ impl Fake {
             budget: Budget::new(start.limits.pinned),
             bulk: Mutex::default(),
             hands_over: Mutex::default(),
+            uses_peers: AtomicBool::default(),
         }))
     }
 
@@ -268,6 +272,7 @@ impl Fake {
                 unsafe { libc::fwrite(body.as_ptr().cast(), 1, body.len(), stdout) };
                 std::io::stderr().write_all(body).map_err(|_| bad)?;
             }
+            USE_PEER => self.uses_peers.store(true, Ordering::Relaxed),
             HAND_OVER => *lock(&self.hands_over) = Some(OsStr::from_bytes(body).into()),
             NO_THREAD => faults::refuse_thread(Some(0)),
             PANIC => panic!("as asked"),
@@ -374,6 +379,10 @@ impl Place for Fake {
 
     fn collect_changes(&self) -> PlaceChanges {
         PlaceChanges::default()
+    }
+
+    fn uses_peers(&self) -> bool {
+        self.uses_peers.load(Ordering::Relaxed)
     }
 
     fn prints(&self) -> bool {

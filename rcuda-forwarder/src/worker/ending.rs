@@ -13,8 +13,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long it waits for the end of its job, whose connection is closed a moment before that.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a worker may take to release what it has after its job has gone on without it. A daemon ends it as soon.
-const RELEASING: Duration = Duration::from_secs(30);
+/// How long a worker may take to release what it has after its job has gone on without it. Then it leaves the rest to the end of the process,
+/// well before a daemon would take it for one that hangs (`pool::LEAVING`).
+const RELEASING: Duration = Duration::from_secs(20);
 
 /// The job's process, for a helper.
 static JOB: OnceLock<Process> = OnceLock::new();

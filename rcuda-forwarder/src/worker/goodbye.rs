@@ -43,11 +43,12 @@ impl<P: Place> Worker<P> {
         leave(0, &self.conn);
     }
 
-    /// Whether the job need not wait until everything is released: another place has adopted its allocations, so that they stay in use, and
-    /// there is room for the contexts of its next places beside this one. Nor is anything left that this process would send to the job:
-    /// printed text, or changes of host memory.
+    /// Whether the job need not wait until everything is released: another place has adopted its allocations, so that they stay in use; no memory
+    /// of another GPU is held here, which may have been reported as free; and there is room for the contexts of its next places beside this
+    /// one. Nor is anything left that this process would send to the job: printed text, or changes of host memory.
     fn may_answer_first(&self) -> bool {
         let has_room = || self.place.whole_memory().is_ok_and(|(free, total)| free >= total / ROOM_FOR_CONTEXTS);
-        self.counting.has_handed_over() && !self.place.prints() && !self.place.has_apart() && has_room()
+        let place = &self.place;
+        self.counting.has_handed_over() && !place.prints() && !place.has_apart() && !place.uses_peers() && has_room()
     }
 }

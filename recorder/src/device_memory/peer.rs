@@ -327,9 +327,31 @@ struct MappedChunk {
 pub(crate) struct TargetMappings(BTreeMap<(u32, u64), MappedChunk>);
 
 impl TargetMappings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The target of a device has replayed a reset, with which everything that it had mapped is gone.
     pub(crate) fn forget(&mut self, user: u32) {
         self.0.retain(|(of, _), _| *of != user);
+    }
+
+    /// Has targets unmap what the journal's tails end: the owner's target gives the memory back only with the last mapping of it, and may need
+    /// its room for what the same tail makes.
+    pub(crate) fn give_up(&mut self, targets: &Targets<'_>, ends: impl Fn(u32, u64) -> bool) -> Result<(), MoveError> {
+        let ended: Vec<_> = self.0.iter().filter(|((_, at), chunk)| ends(chunk.owner, *at)).map(|(key, _)| *key).collect();
+        self.unmap(targets, ended)
+    }
+
+    fn unmap(&mut self, targets: &Targets<'_>, keys: Vec<(u32, u64)>) -> Result<(), MoveError> {
+        let mut asked = Vec::new();
+        for key in keys {
+            if let (Some(chunk), Some((_, user))) = (self.0.remove(&key), target(targets, key.0)) {
+                let at = Chunk { address: key.1, bytes: chunk.bytes };
+                asked.push(user.begin(id::PEER_UNMAP, &[&encode(&at)]).map_err(MoveError::TargetPeerAccess)?);
+            }
+        }
+        asked.into_iter().try_for_each(|asked| answer(asked).map(drop))
     }
 
     /// What is to be unmapped and what is to be mapped, so that this is mapped: what is at other memory now, or at none, is unmapped.
@@ -364,14 +386,7 @@ impl TargetMappings {
             }
         }
         let [gone, fresh] = self.changes(&wanted);
-        let mut unmapped = Vec::new();
-        for key in gone {
-            if let (Some(chunk), Some((_, user))) = (self.0.remove(&key), target(targets, key.0)) {
-                let at = Chunk { address: key.1, bytes: chunk.bytes };
-                unmapped.push(user.begin(id::PEER_UNMAP, &[&encode(&at)]).map_err(MoveError::TargetPeerAccess)?);
-            }
-        }
-        unmapped.into_iter().try_for_each(|asked| answer(asked).map(drop))?;
+        self.unmap(targets, gone)?;
         let mapping = |key: &(u32, u64)| {
             let chunk = wanted.get(key)?;
             let ((_, user), (_, owner)) = target(targets, key.0).zip(target(targets, chunk.owner))?;
@@ -494,6 +509,10 @@ mod tests {
         assert_eq!(changes(&mapped, &other), [both.to_vec(), vec![(0, 0x2000), (0, 0x3000), (1, 0x9000)]]);
         // Memory that is gone, or no longer to be used.
         assert_eq!(changes(&mapped, &all[2..]), [vec![(0, 0x1000), (0, 0x2000)], vec![]]);
+        // What an owner is about to end, at this address and of this owner.
+        let mut some = TargetMappings(mapped.0.clone());
+        some.give_up(&[], |owner, at| [(1, 0x2000), (1, 0x9000)].contains(&(owner, at))).unwrap();
+        assert_eq!(changes(&some, &all), [vec![], vec![(0, 0x2000)]]);
         // A target that was reset has nothing mapped.
         mapped.forget(0);
         assert_eq!(changes(&mapped, &all), [vec![], vec![(0, 0x1000), (0, 0x2000)]]);

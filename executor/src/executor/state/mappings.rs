@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A mapped chunk.
@@ -24,8 +24,9 @@ pub(crate) struct Mapped {
     pub(crate) descriptor: Option<Descriptor>,
     /// While the memory belongs to the source of a move, too: its number there.
     pub(crate) at_source: Option<u64>,
-    /// It has been offered to other places. What they have mapped stays when the offer is withdrawn.
-    pub(crate) lent: bool,
+    /// It has been offered to other places. What they have mapped stays when the offer is withdrawn. Not a change of the table: nothing that was
+    /// derived from it depends on this.
+    pub(crate) lent: AtomicBool,
     /// The memory counts as used as long as it is mapped.
     pub(crate) _held: HeldMemory,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Memory that this place has created, with a fresh number.
     pub(crate) fn own(bytes: u64, memory: u64, number: u64, held: HeldMemory) -> Mapped {
-        Mapped { bytes, memory, number, descriptor: None, at_source: None, lent: false, _held: held }
+        Mapped { bytes, memory, number, descriptor: None, at_source: None, lent: AtomicBool::new(false), _held: held }
     }
 }
 
