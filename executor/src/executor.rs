@@ -45,8 +45,9 @@ pub use host::Busy;
 pub use state::buffers::Pinned;
 pub(crate) use state::host_calls::Call;
 pub use state::host_calls::Runner;
+pub use state::mappings::Shown;
 pub use transfer::{Flight, Piece};
-pub use view::{Shown, SourceMemoryError, joined};
+pub use view::{SourceMemoryError, joined};
 
 use crate::device::DeviceInfo;
 use crate::gpu::Gpu;
@@ -73,11 +74,11 @@ use state::gpu_areas::GpuAreas;
 use state::graphs::Graphs;
 use state::holds::Holds;
 use state::host_calls::Hosts;
-use state::mappings::{Aliases, Arenas, Mapped, Peers, Views};
+use state::mappings::{Aliases, Arenas, ChunkTable, Peers, Views};
 use state::modules::Modules;
 use state::pinned::PinnedMemory;
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
@@ -148,7 +149,7 @@ pub struct Executor {
     turn: AtomicU64,
     /// The ranges of device memory that belong to the job.
     arenas: Arenas,
-    chunks: Mutex<BTreeMap<u64, Mapped>>,
+    chunks: Mutex<ChunkTable>,
     aliases: Mutex<Aliases>,
     evicted: Evicted,
     streams: Mutex<Streams>,

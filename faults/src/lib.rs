@@ -116,6 +116,8 @@ points! {
     Release = "release", Job;
     /// The data connections are closed; memory that the target has adopted is about to become its own.
     Adopted = "adopted", Place;
+    /// The source, whose memory the target has adopted, has answered the job that leaves it, and is about to release everything.
+    Leaving = "leaving", Place;
 }
 
 const UNREAD: u8 = u8::MAX;

@@ -127,6 +127,12 @@ pub(crate) fn still_there(mut adopted: Vec<Shown>, source: &[Shown]) -> Vec<Show
     adopted
 }
 
+/// Whether all of these regions are chunks that are shown; both lists are in order.
+pub(crate) fn all_shown(regions: &[Region], shown: &[Shown]) -> bool {
+    let mut shown = shown.iter();
+    regions.iter().all(|r| shown.find(|s| s.address >= r.address).is_some_and(|s| (s.address, s.bytes) == (r.address, r.bytes)))
+}
+
 /// For each region, whether it is among these chunks.
 pub(crate) fn in_view(regions: &[Region], chunks: &[u64]) -> Vec<bool> {
     regions.iter().map(|r| r.kind == Kind::Chunk && chunks.binary_search(&r.address).is_ok()).collect()

@@ -24,6 +24,10 @@ pub(crate) trait Memory: Sync {
     fn most_pages(&self, _regions: usize) -> u64 {
         u64::MAX
     }
+    /// Whether a target has regions of its own: they are those of before the round, in which nothing is executed for the job.
+    fn has_regions(&self) -> bool {
+        true
+    }
     /// A target learns the regions of the source, if that was asked to send them. A store takes them for its own.
     fn take_regions(&self, _: &[Region]) -> Result<(), SyncError> {
         Ok(())

@@ -70,11 +70,11 @@ impl std::fmt::Display for Region {
 /// # Errors
 /// The place cannot list its memory.
 pub fn regions(exec: &Arc<Executor>) -> Result<Vec<Region>, SyncError> {
-    let globals = exec.globals().map_err(SyncError::gpu("listing variables"))?;
+    let globals = exec.variables().map_err(SyncError::gpu("listing variables"))?;
     let heap = exec.heap().map_err(SyncError::gpu("finding the device heap"))?;
     let mut all: Vec<Region> =
         exec.chunks().into_iter().map(|c| Region { address: c.address, bytes: c.bytes, kind: Kind::Chunk }).collect();
-    all.extend(globals.into_iter().map(|g| Region { address: g.address, bytes: g.bytes, kind: Kind::Global }));
+    all.extend(globals.into_iter().map(|(address, bytes)| Region { address, bytes, kind: Kind::Global }));
     all.extend(heap.map(|(address, bytes)| Region { address, bytes, kind: Kind::Heap }));
     all.extend(exec.arrays().into_iter().map(|(address, bytes)| Region { address, bytes, kind: Kind::Array }));
     Ok(tidy(all))
@@ -211,6 +211,15 @@ pub(crate) fn digest(regions: &[Region], proof: &[PageHash]) -> [u8; 32] {
 pub(crate) fn leave_out(hashes: &mut [PageHash], pages: &Pages, which: impl Fn(&Region) -> bool) {
     let others = pages.numbered().filter(|(r, _)| !which(r));
     others.for_each(|(r, first)| hashes[first..first + r.pages() as usize].fill(NO_HASH));
+}
+
+/// More bytes than this are missed where they stay in use, whatever they hold.
+const LITTLE: u64 = 64 << 20;
+
+/// Whether these regions have no allocations of the program, but what its code brings along: variables, and a device heap of little size.
+pub(crate) fn is_of_code(regions: &[Region]) -> bool {
+    let is_code = |r: &Region| matches!(r.kind, Kind::Global | Kind::Heap);
+    regions.iter().all(is_code) && regions.iter().map(|r| r.bytes).fold(0, u64::saturating_add) <= LITTLE
 }
 
 /// Whether a sorted list has this region.

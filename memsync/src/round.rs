@@ -38,6 +38,9 @@ pub struct Round {
     pub bytes_fetched: u64,
     /// Bytes of the chunks whose memory the target has adopted, at the target.
     pub bytes_adopted: u64,
+    /// The round verifies, and the target has adopted all allocations of the source, which knows this. What was copied beside them is the
+    /// code's.
+    pub handed_over: bool,
     /// Why the target could not map all chunks; empty if it could, or at the source.
     pub not_in_view: String,
     /// Pages hashed at this end; a page hashed twice counts twice.

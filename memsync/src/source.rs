@@ -1,10 +1,10 @@
 //! The source's part of a round.
 
-use crate::diff::{Wanted, by_connection, everything, still_there, to_send, without};
+use crate::diff::{Wanted, all_shown, by_connection, everything, still_there, to_send, without};
 use crate::error::SyncError;
 use crate::frames::{Hello, Seeds, Word, receive_hashes};
 use crate::memory::Memory;
-use crate::region::{Page, Region, difference, digest, has};
+use crate::region::{Page, Region, difference, digest, has, is_of_code};
 use crate::threads;
 use crate::transfer::Outgoing;
 use crate::{Compression, Round, Stream, Verify};
@@ -158,6 +158,9 @@ pub(crate) fn run<M: Memory>(
         show.regions = m.regions()?;
     }
     show.send(&seeds, &mut *conns[0])?;
+    // While the target maps what is shown. Later than that list: what it has and this has not is no difference in a round that verifies,
+    // where the job is at rest.
+    let ours = m.regions();
     let mut hello = Hello::receive(&mut *conns[0])?;
     let proof = hello.verifies().then(|| seeds.prove());
     m.begin(proof.as_ref().map(|keys| &keys.pages));
@@ -169,9 +172,7 @@ pub(crate) fn run<M: Memory>(
     if pages > most {
         return Err(SyncError::TooManyPages { pages, most });
     }
-    let is_shown =
-        |r: &Region| show.chunks.binary_search_by_key(&r.address, |c| c.address).is_ok_and(|i| show.chunks[i].bytes == r.bytes);
-    if !seen.regions().iter().all(is_shown) {
+    if !all_shown(seen.regions(), &show.chunks) {
         // Their hashes are computed whether or not they exist.
         return Err(SyncError::Protocol("memory in view that was not shown"));
     }
@@ -180,14 +181,15 @@ pub(crate) fn run<M: Memory>(
     let (prepared, mut hash_ms, received) = std::thread::scope(|scope| {
         // Received in parallel: a connection that takes no data for long counts as broken.
         let receiving = threads::spawn(scope, move || receive_hashes(received, hashes));
-        let prepared = m.regions().and_then(|regions| {
+        let prepared = ours.and_then(|regions| {
             // In the last round the job is at rest. If it has exchanged memory since the target adopted it, the regions differ.
             let adopted = still_there(std::mem::take(&mut hello.adopted), &show.chunks);
             let regions = without(regions, &adopted);
             let key = seeds.choose();
             let hashes = m.hash_to_send(&key, &theirs, &|r| has(&regions, r))?;
             m.hash_shown(&key, &seen)?;
-            Ok((regions, hashes))
+            let handed_over = hello.verifies() && !adopted.is_empty() && is_of_code(&regions);
+            Ok((regions, hashes, handed_over))
         });
         let hash_ms = ms(hashing);
         (prepared, hash_ms, threads::join(receiving))
@@ -195,11 +197,11 @@ pub(crate) fn run<M: Memory>(
     received?;
     let fits = prepared.and_then(|p| match difference(&p.0, &hello.regions).filter(|_| hello.verifies()) {
         Some(text) => Err(SyncError::Regions(text)),
-        None => Ok((p.0, m.differing(&their_hashes, 0, Some(&p.1))?)),
+        None => Ok((p.0, m.differing(&their_hashes, 0, Some(&p.1))?, p.2)),
     });
     // The tables are used again for the proof.
     drop(their_hashes);
-    let (regions, bits) = match fits {
+    let (regions, bits, handed_over) = match fits {
         Ok(p) => p,
         Err(e) => {
             Word::send(&mut *conns[0], Some(&e), [0; 32])?;
@@ -263,6 +265,7 @@ pub(crate) fn run<M: Memory>(
         bytes_carried,
         bytes_fetched: 0,
         bytes_adopted: 0,
+        handed_over,
         not_in_view: String::new(),
         pages_hashed: hashed,
         hash_ms,

@@ -285,6 +285,10 @@ impl Memory for Store {
         Ok(Store::regions(self))
     }
 
+    fn has_regions(&self) -> bool {
+        false
+    }
+
     fn take_regions(&self, regions: &[Region]) -> Result<(), SyncError> {
         check_regions(regions).map_err(SyncError::Protocol)?;
         let notes = regions.iter().map(Region::pages).fold(regions.len() as u64, u64::saturating_add).saturating_mul(NOTES);

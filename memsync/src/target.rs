@@ -4,11 +4,11 @@ use crate::diff::{Compared, differing, in_view, places, ranges, ways, without};
 use crate::error::SyncError;
 use crate::frames::{BATCH, Hello, Show, Word, receive_batch, send_hashes};
 use crate::memory::Memory;
-use crate::region::{Page, Pages, digest};
+use crate::region::{Page, Pages, Region, digest};
 use crate::threads;
 use crate::transfer::Incoming;
 use crate::{Round, Stream, Verify};
-use executor::ProofKeys;
+use executor::{ProofKeys, Shown};
 use faults::{Faults, Point};
 use std::time::Instant;
 
@@ -176,6 +176,12 @@ fn fetch<M: Memory>(
     Ok(ranges.iter().map(|(_, bytes)| bytes).sum())
 }
 
+/// The regions that a round compares, and the chunks that it need not, because their memory is the source's own.
+fn regions_and_adopted<M: Memory>(m: &M) -> Result<(Vec<Region>, Vec<Shown>), SyncError> {
+    let adopted = m.adopted();
+    Ok((without(m.regions()?, &adopted), adopted))
+}
+
 pub(crate) fn run<M: Memory>(
     m: &M,
     conns: &mut [Box<dyn Stream>],
@@ -187,13 +193,14 @@ pub(crate) fn run<M: Memory>(
         return Err(SyncError::NoConnection);
     }
     let ms = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
+    // While the source lists what it shows.
+    let ahead = m.has_regions().then(|| regions_and_adopted(m));
     let (seeds, show) = Show::receive(&mut *conns[0])?;
     m.take_regions(&show.regions)?;
     let proof = (verify != Verify::Skip).then(|| seeds.prove());
     m.begin(proof.as_ref().map(|keys| &keys.pages));
     let (chunks, not_in_view) = if by_descriptor { m.view(&show) } else { (Vec::new(), Some("it was not asked for".to_owned())) };
-    let adopted = m.adopted();
-    let regions = without(m.regions()?, &adopted);
+    let (regions, adopted) = ahead.unwrap_or_else(|| regions_and_adopted(m))?;
     let (sent, seen) = ways(verify, show.gpu == m.gpu());
     let bytes_adopted = adopted.iter().map(|c| c.bytes).sum();
     let hello = Hello { sent, seen, in_view: in_view(&regions, &chunks), regions, adopted };
@@ -269,6 +276,7 @@ pub(crate) fn run<M: Memory>(
         bytes_carried: received.carried,
         bytes_fetched,
         bytes_adopted,
+        handed_over: false,
         not_in_view: not_in_view.unwrap_or_default(),
         pages_hashed: hashed,
         hash_ms,

@@ -293,6 +293,30 @@ impl Write for Counted {
 }
 
 #[test]
+fn what_is_in_view_must_be_shown() {
+    let region = |address, bytes| Region { address, bytes, kind: Kind::Chunk };
+    let shown: Vec<Shown> = [(1, 1), (2, 2), (8, 4), (16, 1)].map(|(at, bytes)| Shown { address: at, bytes, number: 9 }).into();
+    let all = |regions: &[Region]| crate::diff::all_shown(regions, &shown);
+    assert!(all(&[]) && all(&[region(1, 1)]) && all(&[region(2, 2), region(16, 1)]));
+    assert!(all(&[region(1, 1), region(2, 2), region(8, 4), region(16, 1)]));
+    // Another size, another address, behind the last one, and twice.
+    for bad in [&[region(1, 1), region(2, 1)][..], &[region(9, 1)], &[region(8, 4), region(17, 1)], &[region(2, 2), region(2, 2)]]
+    {
+        assert!(!all(bad), "{bad:?}");
+    }
+    assert!(!crate::diff::all_shown(&[region(1, 1)], &[]));
+}
+
+#[test]
+fn what_code_brings_along_is_no_allocation() {
+    let region = |kind, bytes| Region { address: 1 << 30, bytes, kind };
+    let is_of_code = crate::region::is_of_code;
+    assert!(is_of_code(&[]) && is_of_code(&[region(Kind::Global, 100), region(Kind::Heap, 8 << 20)]));
+    assert!(!is_of_code(&[region(Kind::Global, 100), region(Kind::Chunk, 100)]) && !is_of_code(&[region(Kind::Array, 1)]));
+    assert!(!is_of_code(&[region(Kind::Global, 100), region(Kind::Heap, 64 << 20)]), "a large heap is missed by others");
+}
+
+#[test]
 fn a_source_that_hashes_for_long_reads_meanwhile() {
     let (mut from, to) = (job(1), job(2));
     let pages = Pages::of(from.regions().expect("regions")).len();

@@ -208,6 +208,12 @@ impl Usage {
         self.slot().moved_out.store(1, Ordering::Relaxed);
     }
 
+    /// Nothing counts any more of what this worker uses; what it gives back later changes nothing.
+    pub(crate) fn leave_memory(&self) {
+        let _changing = lock(&self.changing);
+        self.set_used(0);
+    }
+
     fn used(&self) -> u64 {
         self.slot().used.load(Ordering::Relaxed)
     }
@@ -268,6 +274,14 @@ mod tests {
         assert!(a.hold(60) && b.hold(40) && !b.hold(1) && !a.hold(u64::MAX));
         assert_eq!((a.room(), first.used().peak, second.used().peak), (0, 60, 40));
         a.give_back(60);
+        assert!(b.hold(60));
+        // What a worker has left is free at once, and once.
+        a.leave_memory();
+        assert_eq!((a.room(), first.used().peak), (0, 60));
+        b.give_back(60);
+        a.leave_memory();
+        a.give_back(60);
+        assert_eq!(b.room(), 60);
         assert!(b.hold(60));
         // What a worker that has died had is free.
         drop(second);

@@ -372,6 +372,12 @@ impl Channel {
         Ok(Some((message, fds.pop())))
     }
 
+    /// Whether the other end is closed, also if what it has sent before was not read yet.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        let hung_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        poll(&mut [PollFd::new(self.fd.as_fd(), hung_up)], PollTimeout::ZERO).is_ok_and(|seen| seen > 0)
+    }
+
     /// Closes the channel: both ends read the end of the stream.
     pub(crate) fn close(&self) {
         // If the other end is closed, no shutdown is needed.

@@ -82,6 +82,7 @@ mod evicted;
 mod eviction;
 mod gpu_users;
 mod inspect;
+mod leavers;
 mod leaving;
 mod line;
 mod listeners;

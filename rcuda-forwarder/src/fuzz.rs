@@ -234,11 +234,11 @@ fn answers_to_control_requests() {
         ControlReply::Refused(Refused::Other("a long enough reason, which does not lie inline".into())),
         ControlReply::Refused(Refused::Driver(700)),
     ];
-    fuzz::run("answers-to-control-requests", seeds.map(|r| r.encode().expect("encoded")), LIMIT, |input| {
+    fuzz::run("answers-to-control-requests", seeds.map(|r| r.encode().expect("encoded").into_vec()), LIMIT, |input| {
         if let Ok(reply) = ControlReply::decode(input) {
             let bytes = reply.encode().expect("encoded");
             // Floating-point values may not equal themselves, so the bytes are compared.
-            assert_eq!(ControlReply::decode(&bytes).and_then(|r| r.encode()).expect("decoded"), bytes);
+            assert_eq!(ControlReply::decode(&bytes).and_then(|r| r.encode()).expect("decoded")[..], bytes[..]);
         }
     });
 }

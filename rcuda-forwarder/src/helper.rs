@@ -1,7 +1,8 @@
 //! Helpers: workers that the job starts on its own machine, for GPUs that cannot be used in its process.
 //!
 //! The job does for a helper what a daemon does for a worker: it tells it which GPU to open and hands it the job's
-//! connection and data connections. The helper ends when the channel between them closes, so it never outlives its job.
+//! connection and data connections. The helper ends when the channel between them closes, so it never outlives its job, except
+//! while it frees what it has after its job has left it for a place that has adopted its memory.
 
 use crate::channel::{Channel, Message, OPENING, Start, StoreAt};
 use crate::conn::Conn;

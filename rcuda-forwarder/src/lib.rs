@@ -97,8 +97,8 @@ pub use inspect::inspect;
 pub use leave_request::LeaveRequest;
 pub use limits::{ClientLimits, EvictStopped, WorkerLimits};
 pub use link::{
-    BeforeSent, BulkCopy, BulkMemory, Credentials, Fault, Landing, Link, LinkCounts, LinkError, Lost, Reply, TimeLimits,
-    Transport, bulk_connect, read_registered,
+    BeforeSent, BulkCopy, BulkMemory, ControlUnderWay, Credentials, Fault, Landing, Link, LinkCounts, LinkError, Lost, Reply,
+    TimeLimits, Transport, bulk_connect, read_registered,
 };
 pub use log_line::{error_line, info_line};
 pub use move_request::{MoveAnswer, MoveOutcome, MoveRequest, MovedGpu};

@@ -589,16 +589,14 @@ impl Link {
     /// when no data arrives on its connections. A worker that sends heartbeats but does not answer another request in
     /// time is treated as unusable.
     pub fn control(&self, request: &Control) -> Result<ControlReply, LinkError> {
+        self.begin_control(request)?.finish()
+    }
+
+    /// Sends a control request. The place carries it out at the same time as others.
+    pub fn begin_control(&self, request: &Control) -> Result<ControlUnderWay, LinkError> {
         let bytes = request.encode().map_err(|_| LinkError::Answer)?;
         let reply = self.ask(frame::CONTROL, &[&bytes], Waiter::control())?;
-        let (_, answer) = match request.limit() {
-            None => reply.wait()?,
-            Some(limit) => reply.wait_for(limit).ok_or(LinkError::Unanswered(limit))??,
-        };
-        match ControlReply::decode(&answer).map_err(|_| LinkError::Answer)? {
-            ControlReply::Refused(why) => Err(LinkError::Refused(why)),
-            reply => Ok(reply),
-        }
+        Ok(ControlUnderWay { reply, limit: request.limit() })
     }
 
     /// The position of the next call; unchanged as long as no call is sent.
@@ -745,6 +743,27 @@ impl Link {
         self.shared.common.alike.forget_all();
         self.shared.common.lose("the connection was closed");
         self.shared.common.ring.stop();
+    }
+}
+
+/// A control request that was sent.
+#[derive(Debug)]
+pub struct ControlUnderWay {
+    reply: Reply,
+    limit: Option<Duration>,
+}
+
+impl ControlUnderWay {
+    /// Waits for the answer, as [`Link::control`] does.
+    pub fn finish(self) -> Result<ControlReply, LinkError> {
+        let (_, answer) = match self.limit {
+            None => self.reply.wait()?,
+            Some(limit) => self.reply.wait_for(limit).ok_or(LinkError::Unanswered(limit))??,
+        };
+        match ControlReply::of_answer(&answer).map_err(|_| LinkError::Answer)? {
+            ControlReply::Refused(why) => Err(LinkError::Refused(why)),
+            reply => Ok(reply),
+        }
     }
 }
 

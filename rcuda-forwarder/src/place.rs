@@ -110,6 +110,10 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn collect_changes(&self) -> PlaceChanges;
     /// [`::executor::Executor::collect_gpu_changes`].
     fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) {}
+    /// Whether it has mapped memory of places of other GPUs.
+    fn uses_peers(&self) -> bool {
+        false
+    }
     /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.

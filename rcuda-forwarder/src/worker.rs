@@ -65,6 +65,7 @@ mod data;
 mod ending;
 mod evicting;
 mod eviction;
+mod goodbye;
 mod host_mirror;
 mod late_calls;
 mod leaves;
@@ -730,23 +731,6 @@ impl<P: Place> Worker<P> {
 
     fn pass_text_on(&self) {
         self.text.pass_on(&|to, text| self.send(to, TEXT, text));
-    }
-
-    /// Frees everything and exits; the client gets an answer when that is done.
-    fn goodbye(&self, ticket: u64) -> ! {
-        ending::note_goodbye();
-        self.counting.goodbye();
-        // Until the process has ended: nothing is restored for a job that leaves.
-        let _stays = self.eviction.stay();
-        let _no_questions = lock(&self.eviction.asking);
-        // If a round is still using the place, or a stream waits for the job, the end of the process frees the memory.
-        let requests = [false, true].map(|kind| self.counter(kind).load(Ordering::Acquire));
-        if requests == [0, 0] && self.place.host_calls() == 0 {
-            self.completion.stop_while(|| self.place.clone().close());
-        }
-        self.pass_text_on();
-        self.send(code::SUCCESS, ticket, &[]);
-        leave(0, &self.conn);
     }
 
     /// Sends heartbeats; ends the process when the client has disconnected, whatever the other threads wait for.

@@ -18,7 +18,7 @@ use cuda_api::wire::Wire;
 use journal::{JournalError, Record, RecordBuffer, Role, Writer};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -275,6 +275,20 @@ impl Ledger {
     /// What the records since the last call of [`Ledger::take_tail`] cost to replay.
     pub(crate) fn tail_weight(&self) -> Weight {
         self.tail.as_ref().map(|tail| tail.weight).unwrap_or_default()
+    }
+
+    /// Whether the records since the last call of [`Ledger::take_tail`] end the chunk at an address.
+    pub(crate) fn tail_ends(&self) -> impl Fn(u64) -> bool + use<> {
+        let records = self.tail.iter().flat_map(|tail| tail.records.iter());
+        let (mut resets, mut chunks) = (false, HashSet::new());
+        for record in records {
+            match record.id {
+                ops::id::CONTEXT_RESET => resets = true,
+                ops::id::CHUNK_UNMAP => chunks.extend(ops::Chunk::get(&mut &*record.body).map(|chunk| chunk.address).ok()),
+                _ => {}
+            }
+        }
+        move |address| resets || chunks.contains(&address)
     }
 
     /// Ends a move, whether it succeeded or not.

@@ -8,6 +8,7 @@ use crate::base::log::lock;
 use crate::base::spawn;
 use crate::calls::{cross_device, registry};
 use crate::device_memory::imports;
+use crate::device_memory::peer::TargetMappings;
 use crate::gate::Closed;
 use crate::internal_error;
 use crate::job::{Device, Job, Moving};
@@ -24,6 +25,7 @@ use quiesce::NotYet;
 use rcuda_forwarder::PlaceSpec;
 use rcuda_forwarder::{Control, ControlReply};
 use serde_json::json;
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -313,6 +315,8 @@ fn carry_out(
                     Action::ReleaseSource(number) => mover.with_device_move(number, |it| it.release_source(moving)),
                     Action::ReleaseTarget(number) => mover.with_device_move(number, DeviceMove::close),
                     Action::Restart { device, helper } => {
+                        // The targets are closed.
+                        mover.target_mappings = TargetMappings::default();
                         let old = mover.device_moves[device].take();
                         mover.device_moves[device] = old.map(|old| old.again(helper));
                     }
@@ -362,6 +366,8 @@ struct Mover<'m, 'a> {
     devices: Vec<&'static Device>,
     /// The device moves that take no step now.
     device_moves: Vec<Option<DeviceMove<'a>>>,
+    /// What the targets have mapped of each other's memory.
+    target_mappings: TargetMappings,
     /// For each device move, whether its source was still busy when the gate was closed.
     was_busy: Vec<bool>,
     /// Since when the sources are idle.
@@ -392,6 +398,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             job,
             devices,
             device_moves,
+            target_mappings: TargetMappings::default(),
             was_busy,
             idle_since: None,
             tries_since: None,
@@ -411,17 +418,48 @@ impl<'m, 'a> Mover<'m, 'a> {
         match joint {
             Joint::Sound => internal_error::blocker().map_or(Ok(()), Err)?,
             Joint::Sharing => together_or_not(&self.devices)?,
-            Joint::Weigh => return Ok(Report::Tails(self.device_moves.iter().flatten().map(DeviceMove::tail_weight).collect())),
+            Joint::Weigh => {
+                self.give_up_ended()?;
+                return Ok(Report::Tails(self.device_moves.iter().flatten().map(DeviceMove::tail_weight).collect()));
+            }
             Joint::AtRest => self.rest()?,
             Joint::Quiesce(attempt) => return self.quiesce(attempt).map_err(|why| why.in_phase("quiesce")),
-            Joint::PeerAccess => {
-                let executes = self.device_moves.iter().flatten().filter(|device_move| !device_move.parks());
-                let targets = executes.map(|device_move| Ok((device_move.device, device_move.target()?)));
-                registry::rebuild(&targets.collect::<Result<Vec<_>, MoveError>>()?)?;
-            }
+            Joint::PeerAccessAhead => self.rebuild(registry::rebuild_ahead)?,
+            Joint::PeerAccess => self.rebuild(registry::rebuild)?,
             Joint::Commit => self.commit()?,
         }
         Ok(Report::Done)
+    }
+
+    /// Gives the targets access to each other's memory.
+    fn rebuild(
+        &mut self,
+        rebuild: fn(&[(&'static Device, &Place)], &mut TargetMappings) -> Result<(), MoveError>,
+    ) -> Result<(), MoveError> {
+        let since = Instant::now();
+        let targets = executing_targets(&mut self.device_moves, &mut self.target_mappings)?;
+        if targets.len() < 2 {
+            return Ok(());
+        }
+        rebuild(&targets, &mut self.target_mappings)?;
+        self.task.trace(Track::Gate, "access of targets to each other", since, &[]);
+        Ok(())
+    }
+
+    /// Has targets give up what they have mapped of memory that others are about to end. What the job ends between this and the next round
+    /// while it runs may lack room there, and then the move fails.
+    fn give_up_ended(&mut self) -> Result<(), MoveError> {
+        if self.target_mappings.is_empty() {
+            return Ok(());
+        }
+        let tails: HashMap<u32, _> = self
+            .device_moves
+            .iter()
+            .flatten()
+            .map(|device_move| (device_move.device.index, lock(&device_move.device.ledger).tail_ends()))
+            .collect();
+        let targets = executing_targets(&mut self.device_moves, &mut self.target_mappings)?;
+        self.target_mappings.give_up(&targets, |owner, address| tails.get(&owner).is_some_and(|ends| ends(address)))
     }
 
     /// From now on the limit of the downtime counts for a parked job, whose calls wait since long.
@@ -489,6 +527,7 @@ impl<'m, 'a> Mover<'m, 'a> {
             }
         }
         self.idle_since = Some(Instant::now());
+        self.give_up_ended()?;
         self.device_moves
             .iter_mut()
             .flatten()
@@ -546,6 +585,21 @@ impl<'m, 'a> Mover<'m, 'a> {
             self.task.note(|it| it.gpu_idle_ms = gpu_idle_ms);
         }
     }
+}
+
+/// The devices whose targets execute, with these. What the target of one that was reset had mapped is forgotten.
+fn executing_targets<'t>(
+    device_moves: &'t mut [Option<DeviceMove<'_>>],
+    mappings: &mut TargetMappings,
+) -> Result<Vec<(&'static Device, &'t Place)>, MoveError> {
+    let mut targets = Vec::new();
+    for device_move in device_moves.iter_mut().flatten().filter(|device_move| !device_move.parks()) {
+        if std::mem::take(&mut device_move.has_reset) {
+            mappings.forget(device_move.device.index);
+        }
+        targets.push((device_move.device, device_move.target()?));
+    }
+    Ok(targets)
 }
 
 /// Checks that devices and processes that use each other's memory move all together or not at all. Checked again after the quiesce: the

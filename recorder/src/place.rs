@@ -251,6 +251,25 @@ impl Waiting {
     }
 }
 
+/// A control request that was begun.
+#[derive(Debug)]
+pub(crate) enum ControlUnderWay<'p> {
+    /// At a worker.
+    Worker(rcuda_forwarder::ControlUnderWay),
+    /// For the executor in this process.
+    Here(&'p InProcess, Control),
+}
+
+impl ControlUnderWay<'_> {
+    /// Waits for the answer; a refusal is an error.
+    pub(crate) fn finish(self) -> Result<ControlReply, LinkError> {
+        match self {
+            ControlUnderWay::Worker(asked) => asked.finish(),
+            ControlUnderWay::Here(attendant, request) => Ok(attendant.control(&request)?),
+        }
+    }
+}
+
 /// A worker, with its host memory.
 pub(crate) struct Worker<'a> {
     link: &'a Arc<Link>,
@@ -497,6 +516,14 @@ impl Place {
             Place::Remote { link, .. } => link.control(request),
             Place::Local { attendant, .. } => Ok(attendant.control(request)?),
         }
+    }
+
+    /// Begins to carry out a request, at the same time as others at other places: a worker at once, this process when it is waited for.
+    pub(crate) fn begin_control(&self, request: Control) -> Result<ControlUnderWay<'_>, LinkError> {
+        Ok(match self {
+            Place::Remote { link, .. } => ControlUnderWay::Worker(link.begin_control(&request)?),
+            Place::Local { attendant, .. } => ControlUnderWay::Here(attendant, request),
+        })
     }
 
     /// The executor of a place in this process, where calls need no encoding.

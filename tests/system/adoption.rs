@@ -6,7 +6,7 @@ use crate::{LIMIT, LONG, assert_identical, every_way, native_orbit, process, rem
 use faults::Point;
 use std::process::Command;
 use tests::kill::gpu_bytes;
-use tests::scene::wait_for;
+use tests::scene::{MACHINE, wait_for};
 use tests::server::{helpers, signal};
 use tests::{Job, Report, Scene, Server};
 
@@ -157,6 +157,40 @@ fn a_source_that_is_killed_after_the_commit_takes_nothing_with_it() {
         let (adopted, copied) = ways(&job.migrate(&to).unwrap());
         assert!(adopted >= MEMORY && copied < MEMORY, "to {to}: {adopted} bytes adopted, {copied} copied");
     }
+    assert_identical(&job.wait(LIMIT), &native);
+}
+
+#[test]
+fn a_job_goes_on_and_comes_back_while_its_former_worker_ends() {
+    let scene = Scene::new("leaving");
+    let native = native_orbit(&scene, &STEPS);
+    let holder = Holder::new(&scene);
+    let fault = holder.at(Point::Leaving);
+    let env = [("SOFTGPU_SEED_ID", MACHINE), ("MRCUDA_FAULT", fault.as_str())];
+    let one = Server::start_with(&scene, "one", &["--max-gpu-jobs", "1"], &env);
+    let two = Server::start_beside(&scene, "two");
+    let mut job = remote_orbit(&scene, "moved", &one.unix_place(0), &STEPS, &[]);
+    wait_for_step(&mut job, 50);
+    let worker = one.worker_of(job.pid());
+    // The move is over although the former worker, which is held, has released nothing.
+    let (adopted, copied) = ways(&job.migrate(&two.unix_place(0)).unwrap());
+    assert!(adopted >= MEMORY && copied < MEMORY, "{adopted} bytes adopted, {copied} copied");
+    let (who, held) = holder.wait();
+    assert_eq!(who, worker);
+    assert!(gpu_bytes(worker) >= MEMORY);
+    let state = || -> serde_json::Value {
+        let listed = scene.mrcuda().args(["gpus", "--json", &one.address.to_string()]).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&listed.stdout).unwrap()[0]["gpus"][0].clone()
+    };
+    assert_eq!(state()["jobs"], serde_json::json!([]), "the job is not there any more");
+    // The GPU has room for one job: this one waits until the worker has ended, and is not refused.
+    std::thread::scope(|scope| {
+        let back = scope.spawn(|| ways(&job.migrate(&one.unix_place(0)).unwrap()));
+        wait_for(LIMIT, || (state()["waiting"] == 1).then_some(())).expect("it waits");
+        drop(held);
+        assert!(back.join().unwrap().0 >= MEMORY);
+    });
+    assert!(!one.workers().contains(&worker));
     assert_identical(&job.wait(LIMIT), &native);
 }
 

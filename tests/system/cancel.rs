@@ -142,7 +142,7 @@ fn in_each_phase() {
 #[test]
 fn in_the_middle_of_a_copy() {
     // In every direction: the held one is the source's worker, the target's, or the job's own process.
-    let copying = points(Who::Place).filter(|point| !matches!(point, Point::Adopt | Point::Adopted));
+    let copying = points(Who::Place).filter(|point| !matches!(point, Point::Adopt | Point::Adopted | Point::Leaving));
     let tried = copying.flat_map(|point| (0..3).map(move |d| cancelled_at(point, d))).count();
     assert_eq!(tried, 12);
 }

@@ -10,8 +10,8 @@
 //! of a replay are known: then its memory at an address is that of the record, or newer, and a later record says so.
 
 use super::Executor;
-use super::state::mappings::{Descriptor, Imported, Mapped};
-use super::view::{Shown, SourceMemoryError, failed, request};
+use super::state::mappings::{Descriptor, Imported, Mapped, Shown};
+use super::view::{SourceMemoryError, failed, request};
 use cuda_api::code::{self, Code};
 use cuda_api::lock::lock;
 use cuda_api::ops::Offer;

@@ -1,6 +1,6 @@
 //! Chunks: physical memory that is mapped in the job's arena.
 
-use super::state::mappings::Mapped;
+use super::state::mappings::{ChunkTable, Mapped};
 use super::{ContextState, Executor, fresh_number, short};
 use cuda_api::address_map::{ARENA, GRANULE, own_base};
 use cuda_api::code::{self, Code};
@@ -16,29 +16,46 @@ impl Executor {
         if bytes == 0 || bytes % GRANULE != 0 || address % GRANULE != 0 || !inside {
             return Err(code::ERROR_INVALID_VALUE);
         }
-        self.make_room(bytes)?;
+        let is_taken = |chunks: &ChunkTable| {
+            chunks.range(..address + bytes).next_back().is_some_and(|(at, chunk)| at + chunk.bytes > address)
+        };
         let imported = self.take_imported(address, bytes);
-        let mut chunks = lock(&self.chunks);
-        if chunks.range(..address + bytes).next_back().is_some_and(|(at, c)| at + c.bytes > address) {
-            self.give_up(imported.into_iter());
-            return Err(code::ERROR_ALREADY_MAPPED);
-        }
-        let held = match self.memory.hold(bytes) {
+        // A place that maps thousands of chunks must not ask the driver for its free memory before each of them.
+        let held = match self.take_or_make_room(bytes, || self.memory.hold_again(bytes)) {
+            Ok(held) => Ok(held),
+            // This reports it.
+            Err(code::ERROR_OUT_OF_MEMORY) => self.memory.hold(bytes),
+            Err(rc) => Err(rc),
+        };
+        let held = match held {
             Ok(held) => held,
             Err(rc) => {
                 self.give_up(imported.into_iter());
                 return Err(rc);
             }
         };
-        if let Some(imported) = imported
-            && self.map_memory(address, bytes, imported.memory).is_ok()
-        {
-            let own = Mapped::own(bytes, imported.memory, fresh_number(), held);
-            let adopted = Mapped { descriptor: Some(imported.descriptor), at_source: Some(imported.number), ..own };
-            chunks.insert(address, adopted);
-            return Ok(());
+        if let Some(imported) = imported {
+            let mut chunks = lock(&self.chunks);
+            if is_taken(&chunks) {
+                self.give_up(std::iter::once(imported));
+                return Err(code::ERROR_ALREADY_MAPPED);
+            }
+            if self.map_memory(address, bytes, imported.memory).is_ok() {
+                let own = Mapped::own(bytes, imported.memory, fresh_number(), held);
+                let adopted = Mapped { descriptor: Some(imported.descriptor), at_source: Some(imported.number), ..own };
+                chunks.insert(address, adopted);
+                return Ok(());
+            }
+        } else if is_taken(&lock(&self.chunks)) {
+            return Err(code::ERROR_ALREADY_MAPPED);
         }
-        let memory = self.create_chunk(bytes)?;
+        let memory = self.take_or_make_room(bytes, || self.create_chunk(bytes))?;
+        let mut chunks = lock(&self.chunks);
+        if is_taken(&chunks) {
+            // The error to report is that another thread was faster.
+            let _ = self.gpu.release_memory(memory);
+            return Err(code::ERROR_ALREADY_MAPPED);
+        }
         self.map_memory(address, bytes, memory)?;
         chunks.insert(address, Mapped::own(bytes, memory, fresh_number(), held));
         Ok(())

@@ -29,7 +29,7 @@ impl Executor {
         self.end_peers();
         self.unmap_view(self.take_view());
         self.forget_evicted();
-        for (address, c) in std::mem::take(&mut *lock(&self.chunks)) {
+        for (address, c) in std::mem::take(&mut **lock(&self.chunks)) {
             // Both fail only if the driver has already released the memory.
             let _ = self.gpu.unmap(address, c.bytes);
             let _ = self.gpu.release_memory(c.memory);

@@ -19,6 +19,7 @@ use cuda_api::ops::Chunk;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Bytes of one copy.
 const PIECE: usize = 2 << 20;
@@ -115,7 +116,7 @@ impl Executor {
         }
         let mapped_again: BTreeSet<u64> = lock(&self.aliases).mapped.values().filter_map(|alias| alias.chunk).collect();
         let chunks = lock(&self.chunks);
-        let can = chunks.iter().filter(|(address, chunk)| !chunk.lent && !mapped_again.contains(address));
+        let can = chunks.iter().filter(|(address, chunk)| !chunk.lent.load(Ordering::Relaxed) && !mapped_again.contains(address));
         let can: Vec<Chunk> = can.map(|(address, chunk)| Chunk { address: *address, bytes: chunk.bytes }).collect();
         if can.is_empty() { Err(NotEvicted::Nothing) } else { Ok(can) }
     }

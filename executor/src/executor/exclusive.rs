@@ -230,6 +230,18 @@ impl Executor {
         kept
     }
 
+    /// Takes so many bytes of the GPU's memory. If there are none, the blocks make room first: to ask for free memory each time would take
+    /// longer.
+    pub(super) fn take_or_make_room<T>(&self, bytes: u64, take: impl Fn() -> Result<T, Code>) -> Result<T, Code> {
+        match take() {
+            Err(code::ERROR_OUT_OF_MEMORY) if !self.pinned.on_gpu.is_empty() => {
+                self.make_room(bytes)?;
+                take()
+            }
+            taken => taken,
+        }
+    }
+
     /// Takes the blocks from the GPU if `bytes` of its memory are wanted and not free, nothing runs, and there is host memory for all of them.
     pub(super) fn make_room(&self, bytes: u64) -> Result<(), Code> {
         if self.pinned.on_gpu.is_empty() || self.memory_info()?.0 >= bytes {

@@ -327,6 +327,12 @@ impl Executor {
         Ok(lock(&self.modules).units.iter().flat_map(|u| u.globals.iter().cloned()).collect())
     }
 
+    /// Address and size of each variable of loaded code: [`Executor::globals`] without their names.
+    pub fn variables(&self) -> Result<Vec<(u64, u64)>, Code> {
+        self.make_current()?;
+        Ok(lock(&self.modules).units.iter().flat_map(|u| u.globals.iter().map(|g| (g.address, g.bytes))).collect())
+    }
+
     /// The variable that contains an address.
     pub(super) fn variable_around(&self, address: u64) -> Result<Variable, Code> {
         let modules = lock(&self.modules);

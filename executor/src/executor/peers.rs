@@ -13,6 +13,7 @@ use cuda_api::lock::lock;
 use cuda_api::ops::{Chunk, Offer, PeerMap};
 use cuda_api::wire::Wire;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 
 /// The key of memory that is offered for a test.
 const TRIAL: u64 = 0;
@@ -22,7 +23,7 @@ impl Executor {
     pub(super) fn offer_chunk(&self, mut body: &[u8]) -> Result<Offer, Code> {
         let Chunk { address, bytes } = Chunk::get(&mut body).map_err(short)?;
         let key = if bytes == 0 { TRIAL } else { address };
-        let mut chunks = lock(&self.chunks);
+        let chunks = lock(&self.chunks);
         let mut offers = lock(&self.peers.offers);
         if let Some(known) = offers.get(&key) {
             return Ok(*known);
@@ -34,8 +35,8 @@ impl Executor {
             self.gpu.release_memory(memory)?;
             fd?
         } else {
-            let chunk = chunks.get_mut(&address).filter(|c| c.bytes == bytes).ok_or(code::ERROR_NOT_MAPPED)?;
-            chunk.lent = true;
+            let chunk = chunks.get(&address).filter(|c| c.bytes == bytes).ok_or(code::ERROR_NOT_MAPPED)?;
+            chunk.lent.store(true, Ordering::Relaxed);
             self.export(chunk)?
         };
         let offer = share::offer(fd).map_err(|_| code::ERROR_OPERATING_SYSTEM)?;
@@ -103,6 +104,11 @@ impl Executor {
             allowed
         });
         tried.and(self.gpu.release_memory(memory))
+    }
+
+    /// Whether memory of other places is mapped, other than for a move.
+    pub fn uses_peers(&self) -> bool {
+        !lock(&self.peers.imported).is_empty()
     }
 
     /// Releases imported memory before the context is destroyed (its mappings are removed with the other aliases), and withdraws all

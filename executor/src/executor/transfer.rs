@@ -152,17 +152,20 @@ impl Executor {
         Ok(guard)
     }
 
-    /// Returns a function that tells for each range whether it lies in existing memory. Queries for adjacent ranges are cheap.
+    /// Returns a function that tells for each range whether it lies in existing memory. Queries for adjacent ranges are cheap. The caller
+    /// keeps memory from being unmapped until it submits what uses the ranges.
     pub(super) fn presence(&self) -> impl FnMut(u64, u64) -> bool + '_ {
         let mut last = (0, 0);
-        let mut code = None;
+        let (mut chunks, mut code) = (None, None);
         move |address, bytes| {
             let inside = |(at, len): (u64, u64)| address >= at && address.checked_add(bytes).is_some_and(|end| end <= at + len);
             if is_window(address) {
                 return self.window_of(address, bytes).is_some();
             }
             if !inside(last) {
-                let chunk = lock(&self.chunks).range(..=address).next_back().map(|(at, c)| (*at, c.bytes));
+                let chunks: &Arc<[(u64, u64)]> = chunks.get_or_insert_with(|| lock(&self.chunks).ranges());
+                let after = chunks.partition_point(|(at, _)| *at <= address);
+                let chunk = chunks[..after].last().copied();
                 last = chunk.filter(|c| inside(*c)).unwrap_or_else(|| {
                     let code: &Vec<(u64, u64)> = code.get_or_insert_with(|| self.code_ranges());
                     let after = code.partition_point(|(at, _)| *at <= address);

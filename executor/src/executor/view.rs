@@ -6,7 +6,7 @@
 //! physical memory alive: what the source unmaps meanwhile can still be read, so neither side waits for the other, and a round that has
 //! read such memory is followed by one without that chunk.
 
-use super::state::mappings::{HashFile, View};
+use super::state::mappings::{Basis, HashFile, Shown, View};
 use super::transfer::{PAIR, PairTable, TABLE};
 use super::{ContextState, Executor};
 use crate::page_hash::PAGE_BYTES;
@@ -31,19 +31,6 @@ const LONG: u64 = 1 << 20;
 const BLOCK: u64 = 64 << 10;
 /// Maximum number of pages that are compared at once: the second half of their table has a result for each.
 const COMPARED: usize = TABLE / 2 / PAIR;
-
-cuda_api::wire_struct! {
-    /// A chunk whose memory is offered by descriptor.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Shown {
-        /// Its address.
-        pub address: u64,
-        /// Its size in bytes.
-        pub bytes: u64,
-        /// Number of its memory: other memory that is mapped there later has another number.
-        pub number: u64,
-    }
-}
 
 /// Why the memory of another place of this machine cannot be used here.
 #[derive(Debug, thiserror::Error)]
@@ -191,10 +178,21 @@ impl Executor {
     /// Maps the chunks that the source offers, as far as this place has a chunk there and they are available, and its table of hashes.
     /// Returns the chunks that can be [fetched](Executor::fetch) from now on, and why others cannot.
     pub fn view(&self, offer: &Offer, hashes: Option<&Offer>, shown: &[Shown]) -> (Vec<u64>, Option<SourceMemoryError>) {
-        let trouble = self.map_offered(offer, shown).err();
-        let in_view = offered(&lock(&self.views.view), offer, shown);
-        let pages = in_view.values().map(|bytes| bytes.div_ceil(PAGE_BYTES as u64)).sum();
-        let chunks: Vec<u64> = in_view.into_keys().collect();
+        let version = lock(&self.chunks).version();
+        let kept = lock(&self.views.view).kept(offer, shown, version);
+        let (chunks, pages, trouble) = match kept {
+            Some((chunks, pages)) => (chunks, pages, None),
+            None => {
+                let mapped = self.map_offered(offer, shown);
+                let mut view = lock(&self.views.view);
+                let in_view = offered(&view, offer, shown);
+                let pages = in_view.values().map(|bytes| bytes.div_ceil(PAGE_BYTES as u64)).sum();
+                let chunks: Vec<u64> = in_view.into_keys().collect();
+                // With another version this place has changed meanwhile.
+                view.basis = mapped.is_ok().then(|| Basis { shown: shown.to_vec(), version, chunks: chunks.clone(), pages });
+                (chunks, pages, mapped.err())
+            }
+        };
         if chunks.is_empty() {
             return (chunks, trouble);
         }
@@ -252,6 +250,7 @@ impl Executor {
 
     fn unmap_viewed(&self, view: &mut View, at: u64) {
         let there = view.of(self.virtual_device, at);
+        view.basis = None;
         if let Some((bytes, _)) = view.chunks.remove(&at) {
             // Fails only if the driver has already removed the mapping.
             let _ = self.gpu.unmap(there, bytes);
@@ -435,16 +434,32 @@ mod tests {
     #[test]
     fn a_view_knows_what_it_has() {
         let own = own_base(2);
-        let view = View { offer: None, base: Some(VIEW), chunks: BTreeMap::from([(own + 0x1000, (0x1000, 7))]) };
+        let view = View { base: Some(VIEW), chunks: BTreeMap::from([(own + 0x1000, (0x1000, 7))]), ..View::default() };
         assert_eq!(view.of(2, own + 0x1000), VIEW + 0x1000);
         assert_eq!(view.end_of(own + 0x1fff), Some(own + 0x2000));
         assert_eq!((view.end_of(own), view.end_of(own + 0x2000)), (None, None));
     }
 
     #[test]
+    fn a_view_is_kept_as_long_as_nothing_has_changed_at_either_place() {
+        let shown = |number| Shown { address: 0x1000, bytes: 0x1000, number };
+        let (first, second) =
+            ([shown(7), Shown { address: 0x3000, ..shown(8) }], [shown(7), Shown { address: 0x3000, ..shown(9) }]);
+        let basis = Basis { shown: first.to_vec(), version: 5, chunks: vec![0x1000, 0x3000], pages: 2 };
+        let view = View { offer: Some([1; 32]), basis: Some(basis), ..View::default() };
+        assert_eq!(view.kept(&[1; 32], &first, 5), Some((vec![0x1000, 0x3000], 2)));
+        // Other memory of the source, fewer chunks, another table here, another source.
+        assert_eq!(view.kept(&[1; 32], &second, 5), None);
+        assert_eq!(view.kept(&[1; 32], &first[..1], 5), None);
+        assert_eq!(view.kept(&[1; 32], &first, 6), None);
+        assert_eq!(view.kept(&[2; 32], &first, 5), None);
+        assert_eq!(View { basis: None, ..view }.kept(&[1; 32], &first, 5), None, "something could not be mapped");
+    }
+
+    #[test]
     fn only_what_is_offered_now_is_in_view() {
         let chunks = BTreeMap::from([(0x1000, (0x1000, 7)), (0x2000, (0x1000, 8)), (0x4000, (0x1000, 9))]);
-        let view = View { offer: Some([1; 32]), base: Some(VIEW), chunks };
+        let view = View { offer: Some([1; 32]), base: Some(VIEW), chunks, basis: None };
         let shown = |address, bytes, number| Shown { address, bytes, number };
         // The second chunk has other memory now, the third is not offered any more, and the last one is not mapped.
         let all = [shown(0x1000, 0x1000, 7), shown(0x2000, 0x1000, 10), shown(0x5000, 0x1000, 11)];

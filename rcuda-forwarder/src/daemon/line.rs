@@ -33,7 +33,7 @@ pub(super) struct Turn<'a> {
     lines: &'a Lines,
     gpu: u32,
     number: u64,
-    _seat: Option<Seat<Source>>,
+    seat: Option<Seat<Source>>,
 }
 
 impl Lines {
@@ -49,11 +49,17 @@ impl Lines {
         let number = lines.0;
         lines.0 += 1;
         lines.1.entry(gpu).or_default().push_back(Waiter { number, source, got: None });
-        Ok(Turn { lines: self, gpu, number, _seat: seat })
+        Ok(Turn { lines: self, gpu, number, seat })
     }
 }
 
 impl Turn<'_> {
+    /// Takes a seat for a job that has to wait after all, unless it has one. Returns whether there is one.
+    pub(super) fn take_seat(&mut self, source: &Source) -> bool {
+        self.seat = self.seat.take().or_else(|| self.lines.seats.take(source.clone(), WAITING).ok());
+        self.seat.is_some()
+    }
+
     /// Admits those for whom there is room, in their order, up to this job. Returns what it has got, or how many wait before it and why it
     /// is not admitted.
     pub(super) fn poll(&self, pool: &Pool) -> Result<Admitted, (usize, AssignError)> {

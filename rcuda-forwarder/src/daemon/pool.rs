@@ -9,6 +9,7 @@ use super::earlier::Earlier;
 use super::error::AssignError;
 use super::events::Events;
 use super::evicted::Evicted;
+use super::leavers::Leavers;
 use super::leaving::Leaving;
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::privileges::WorkerUser;
@@ -46,7 +47,7 @@ use std::time::{Duration, Instant};
 const ENDING: Duration = Duration::from_secs(2);
 /// and for one that has served a job, unless the daemon ends: destroying a context with much memory takes time on a
 /// busy machine, and a worker that is killed looks like one that has failed.
-const LEAVING: Duration = Duration::from_secs(30);
+pub(super) const LEAVING: Duration = Duration::from_secs(30);
 /// Maximum number of connections that are being made for one worker: it carries out up to 16 requests to connect at a time, each with up to
 /// eight connections at a time, and fetches memory of other places.
 const OUTGOING: usize = 160;
@@ -109,6 +110,8 @@ pub(crate) struct Worker {
     channel: Channel,
     /// Its job, once it has one, and what that was granted.
     client: Mutex<Option<(Client, Admitted)>>,
+    /// Whose job it is, also when it has left.
+    source: OnceLock<Source>,
     phase: Mutex<Phase>,
     changed: Condvar,
     /// Whether it has opened its GPU, even if it has ended since.
@@ -341,7 +344,8 @@ impl Worker {
     ) -> Result<(), (AssignError, Option<Admitted>)> {
         let account = Message::Account(admitted.entry.slot(), admitted.memory);
         let on_account = self.channel.send(&account, Some(admitted.entry.file()));
-        // Recorded first, because the worker may end at once.
+        // Recorded first, because the worker may end at once. One that does not receive the client gets no other one.
+        let _ = self.source.set(admitted.client.owner().clone());
         *lock(&self.client) = Some((client.clone(), admitted));
         let sent = on_account.and_then(|()| self.channel.send(job, Some(conn.socket()?)));
         // A short job may have ended already.
@@ -414,7 +418,7 @@ pub(super) struct Admitted {
     entry: Entry,
     /// Bytes of GPU memory that the client may use in all.
     memory: u64,
-    _client: Seat<Source>,
+    client: Seat<Source>,
     _gpu: Seat<u32>,
 }
 
@@ -506,6 +510,15 @@ impl Pool {
         Pool { earlier, ..self }
     }
 
+    /// The workers whose jobs have left them and that end: each gives back what it was granted within [`LEAVING`]. A worker has closed its
+    /// channel before its job goes on.
+    pub(super) fn leaving(&self) -> Leavers {
+        let all = lock(&self.workers).all.clone();
+        let leaves = |worker: &&Arc<Worker>| worker.has_taken() && worker.channel.has_hung_up();
+        let whose = |worker: &Arc<Worker>| Some((worker.gpu(), worker.source.get()?.clone()));
+        Leavers::new(all.iter().filter(leaves).filter_map(whose).collect())
+    }
+
     /// Number of workers that have a client on a GPU, or are about to get one.
     pub(super) fn clients_on(&self, gpu: u32) -> usize {
         self.gpu_seats.of(&gpu)
@@ -541,7 +554,7 @@ impl Pool {
             .map_err(AssignError::Start)?
             .enter()
             .ok_or(AssignError::Workers(self.limits.workers as usize))?;
-        Ok(Admitted { entry, memory: memory.unwrap_or(u64::MAX), _client: client, _gpu: gpu_seat })
+        Ok(Admitted { entry, memory: memory.unwrap_or(u64::MAX), client, _gpu: gpu_seat })
     }
 
     /// The account of a client, which exists as long as it has workers.
@@ -693,6 +706,7 @@ impl Pool {
             profile,
             channel,
             client: Mutex::default(),
+            source: OnceLock::new(),
             phase: Mutex::new(Phase::Opening),
             changed: Condvar::new(),
             opened: AtomicBool::new(false),
@@ -898,9 +912,10 @@ fn watch(
         stays.ended(worker.pid, client, &used, end, ended.failure());
         account_for(worker, client, &used, end);
     }
+    // With this its seat is released, before it is no longer found: who waits for that goes by this list.
+    let client = client.map(|(client, _)| client);
     // Then all that is to be written of it is on its way.
     lock(workers).all.retain(|o| !Arc::ptr_eq(o, worker));
-    let client = client.map(|(client, _)| client);
     let about = |line: LogLine| {
         let line = line.of_worker(worker.pid, worker.gpu());
         client.iter().fold(line, |line, client| client.on(line))

@@ -64,6 +64,13 @@ impl<K: Clone + Eq + Hash> Seats<K> {
     }
 }
 
+impl<K: Eq + Hash> Seat<K> {
+    /// Who has taken it.
+    pub(super) fn owner(&self) -> &K {
+        &self.1
+    }
+}
+
 impl<K: Eq + Hash> Drop for Seat<K> {
     fn drop(&mut self) {
         let mut counts = lock(&self.0);

@@ -34,6 +34,7 @@ mod drain;
 mod encryption;
 mod inspect;
 mod large;
+mod leaving;
 mod limits;
 mod local_socket;
 mod metrics;

@@ -3,7 +3,8 @@
 use super::State;
 use super::admission::Source;
 use super::error::AssignError;
-use super::pool::Admitted;
+use super::leavers::Leavers;
+use super::pool::{Admitted, LEAVING};
 use crate::conn::Conn;
 use crate::greet;
 use crate::secret::Secret;
@@ -12,17 +13,32 @@ use std::time::{Duration, Instant};
 
 /// Interval between two checks whether there is room.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The same, while a worker ends.
+const LEAVING_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval between two messages to a job that waits.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl State {
-    /// Admits a job to a GPU. If there is no room now and the job waits for it, this waits, and tells the job why.
+    /// Admits a job to a GPU. If there is no room now and the job waits for it, this waits, and tells the job why. One that does not wait
+    /// is not refused because of a worker that its job has left and that is about to end: in a chain of moves it may be the same job's.
     pub(super) fn admit(&self, conn: &Conn, secret: &Secret, gpu: u32, waits: bool) -> Result<Admitted, AssignError> {
-        let turn = self.lines.enter(Source::of_client(conn, secret), gpu, waits)?;
-        let mut told: Option<Instant> = None;
+        let source = Source::of_client(conn, secret);
+        let mut turn = self.lines.enter(source.clone(), gpu, waits)?;
+        let (since, mut told) = (Instant::now(), None::<Instant>);
         loop {
+            // Looked at before: what ends in between makes room for the next attempt.
+            let leaving = if waits { Leavers::default() } else { self.pool.leaving() };
             let (before, why) = match turn.poll(&self.pool) {
                 Ok(admitted) => return self.check_user(secret).map(|()| admitted),
+                Err((_, why))
+                    if !waits && leaving.make_room_for(&why) && since.elapsed() < LEAVING && turn.take_seat(&source) =>
+                {
+                    if conn.wait_gone(LEAVING_INTERVAL) {
+                        return Err(AssignError::GaveUp);
+                    }
+                    self.check_open()?;
+                    continue;
+                }
                 Err((_, why)) if !waits || !why.may_pass() => return Err(why),
                 Err(waiting) => waiting,
             };

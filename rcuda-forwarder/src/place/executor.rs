@@ -116,6 +116,10 @@ impl Place for Executor {
         Executor::collect_gpu_changes(self, sent, send);
     }
 
+    fn uses_peers(&self) -> bool {
+        Executor::uses_peers(self)
+    }
+
     fn prints(&self) -> bool {
         Executor::prints(self)
     }

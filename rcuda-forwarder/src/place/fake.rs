@@ -12,8 +12,11 @@ use executor::staging::{self, Room, Sizes, Staging, Step, WORDS, Word};
 use executor::{Budget, Busy, DeviceInfo};
 use memsync::{Compression, Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -36,6 +39,11 @@ pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
 pub(crate) const NO_THREAD: u16 = 0x0fe6;
 /// The call itself waits until no stream waits for bytes of a large copy.
 pub(crate) const WAIT_FOR_BYTES: u16 = 0x0fe7;
+/// Body: a path. From now on rounds say that all memory was handed over, and the end of the place makes a directory there and waits until
+/// that is removed.
+pub(crate) const HAND_OVER: u16 = 0x0fe8;
+/// From now on the place has mapped memory of another GPU.
+pub(crate) const USE_PEER: u16 = 0x0fe9;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -53,6 +61,9 @@ pub(crate) struct Fake {
     budget: Arc<Budget>,
     /// The last large copy of each stream: whether it is over.
     bulk: Mutex<HashMap<u64, Arc<AtomicBool>>>,
+    /// The body of [`HAND_OVER`].
+    hands_over: Mutex<Option<PathBuf>>,
+    uses_peers: AtomicBool,
 }
 
 /// A point that a stream must reach.
@@ -100,6 +111,8 @@ impl Fake {
             staging: Staging::new(SIZES),
             budget: Budget::new(start.limits.pinned),
             bulk: Mutex::default(),
+            hands_over: Mutex::default(),
+            uses_peers: AtomicBool::default(),
         }))
     }
 
@@ -259,6 +272,8 @@ impl Fake {
                 unsafe { libc::fwrite(body.as_ptr().cast(), 1, body.len(), stdout) };
                 std::io::stderr().write_all(body).map_err(|_| bad)?;
             }
+            USE_PEER => self.uses_peers.store(true, Ordering::Relaxed),
+            HAND_OVER => *lock(&self.hands_over) = Some(OsStr::from_bytes(body).into()),
             NO_THREAD => faults::refuse_thread(Some(0)),
             PANIC => panic!("as asked"),
             _ => return Err(code::ERROR_NOT_SUPPORTED),
@@ -366,8 +381,12 @@ impl Place for Fake {
         PlaceChanges::default()
     }
 
+    fn uses_peers(&self) -> bool {
+        self.uses_peers.load(Ordering::Relaxed)
+    }
+
     fn prints(&self) -> bool {
-        true
+        lock(&self.hands_over).is_none()
     }
 
     fn free_bytes(&self, beside: u64) -> Result<u64, Code> {
@@ -411,7 +430,7 @@ impl Place for Fake {
         for (conn, bytes) in conns.iter_mut().zip(memory.chunks(part)) {
             conn.write_all(bytes).map_err(|e| Refused::OtherEnd(e.to_string()))?;
         }
-        Ok(round(&memory))
+        Ok(memsync::Round { handed_over: lock(&self.hands_over).is_some(), ..round(&memory) })
     }
 
     fn round_target(
@@ -445,7 +464,14 @@ impl Place for Fake {
 
     fn end_rounds(&self) {}
 
-    fn close(self: Arc<Self>) {}
+    fn close(self: Arc<Self>) {
+        if let Some(path) = lock(&self.hands_over).take() {
+            let _ = std::fs::create_dir(&path);
+            while path.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
 }
 
 fn round(memory: &[u8]) -> memsync::Round {

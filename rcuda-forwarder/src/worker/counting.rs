@@ -14,11 +14,13 @@ pub(super) struct Counting {
     usage: Option<Arc<Usage>>,
     /// The job's memory has been copied to another place, and no call has come since.
     copied_out: AtomicBool,
+    /// Likewise, and that place has adopted all allocations.
+    handed_over: AtomicBool,
 }
 
 impl Counting {
     pub(super) fn new(usage: Option<Arc<Usage>>) -> Counting {
-        Counting { usage, copied_out: AtomicBool::new(false) }
+        Counting { usage, copied_out: AtomicBool::new(false), handed_over: AtomicBool::new(false) }
     }
 
     /// A call has come.
@@ -35,8 +37,10 @@ impl Counting {
 
     /// A call other than the last one has come: the job has not left.
     pub(super) fn stays(&self) {
-        if self.copied_out.load(Ordering::Relaxed) {
-            self.copied_out.store(false, Ordering::Relaxed);
+        for said in [&self.copied_out, &self.handed_over] {
+            if said.load(Ordering::Relaxed) {
+                said.store(false, Ordering::Relaxed);
+            }
         }
     }
 
@@ -49,14 +53,29 @@ impl Counting {
 
     /// A request was carried out, with this result.
     pub(super) fn request(&self, to_here: bool, result: &Result<ControlReply, Refused>) {
-        let (Some(usage), Ok(ControlReply::Round(round))) = (&self.usage, result) else { return };
+        let Ok(ControlReply::Round(round)) = result else { return };
+        if !to_here {
+            self.copied_out.store(true, Ordering::Relaxed);
+            // The last round counts: the one before may have been of a move that has failed.
+            self.handed_over.store(round.handed_over, Ordering::Relaxed);
+        }
+        let Some(usage) = &self.usage else { return };
         if to_here {
             usage.count_in(round.bytes_carried);
             usage.note_moved_in();
         } else {
             usage.count_out(round.bytes_carried);
-            self.copied_out.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the job's allocations belong to another place, which it has moved to.
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Relaxed)
+    }
+
+    /// The job's memory is no longer on its client's account for this place: it is on that of the place that has adopted it.
+    pub(super) fn leave_memory(&self) {
+        self.usage.iter().for_each(|usage| usage.leave_memory());
     }
 
     /// The job leaves this place.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// How long a worker that ends waits until its last messages have left it.
@@ -12,6 +13,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long it waits for the end of its job, whose connection is closed a moment before that.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a worker may take to release what it has after its job has gone on without it. Then it leaves the rest to the end of the process,
+/// well before a daemon would take it for one that hangs (`pool::LEAVING`).
+const RELEASING: Duration = Duration::from_secs(20);
 
 /// The job's process, for a helper.
 static JOB: OnceLock<Process> = OnceLock::new();
@@ -19,6 +23,9 @@ static JOB: OnceLock<Process> = OnceLock::new();
 static USELESS: OnceLock<PathBuf> = OnceLock::new();
 /// The job has taken its leave, so it takes care of its files.
 static GOODBYE: AtomicBool = AtomicBool::new(false);
+
+/// The thread that releases everything, although the job no longer waits for it: the process ends when it has done so.
+static RELEASES: OnceLock<ThreadId> = OnceLock::new();
 
 /// A process, with a descriptor of it if the system has such descriptors: another process may get its number.
 #[derive(Debug)]
@@ -54,14 +61,24 @@ pub(super) fn note_goodbye() {
     GOODBYE.store(true, Ordering::Release);
 }
 
+/// From now on this thread ends the process, when it has released everything. Other threads that would end it, because the job or the
+/// daemon has closed its connection, leave that to it: a process that ends with memory of a GPU holds up the driver's calls of others longer.
+pub(super) fn begin_to_release() {
+    // A worker has one job.
+    let _ = RELEASES.set(std::thread::current().id());
+}
+
 /// Ends the process as soon as the last messages to the client have left it: exit handlers of a driver would wait for running kernels.
 pub(super) fn leave(status: i32, client: &Conn) -> ! {
     client.wait_written(LAST_WORDS);
     abandon(status)
 }
 
-/// Ends the process at once: there is no client any more.
+/// Ends the process at once, there is no client any more; or when another thread has released everything.
 pub(super) fn abandon(status: i32) -> ! {
+    if RELEASES.get().is_some_and(|releases| *releases != std::thread::current().id()) {
+        std::thread::sleep(RELEASING);
+    }
     remove_useless();
     // SAFETY: ends the process; nothing is touched after it.
     unsafe { libc::_exit(status) }

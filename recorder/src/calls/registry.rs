@@ -4,6 +4,7 @@
 use crate::base::log::lock;
 use crate::calls::vmm::{self, tile_pools};
 use crate::calls::{array, context_events, external, graph, module, reference, stream, texture};
+use crate::device_memory::peer::TargetMappings;
 use crate::device_memory::{chunks, imports, peer, shared_handles, shared_memory, supply};
 use crate::enter::CallContext;
 use crate::host_memory;
@@ -25,7 +26,9 @@ struct Kind {
     /// Why these devices cannot move without others.
     blockers_among: Option<fn(&[&'static Device]) -> Vec<MoveError>>,
     /// Gives the targets of a move what relates devices to each other. The gate is closed; the targets have all memory.
-    rebuild: Option<fn(&[(&'static Device, &Place)]) -> Result<(), MoveError>>,
+    rebuild: Option<Rebuild>,
+    /// The same while the job runs, as far as that is possible.
+    rebuild_ahead: Option<Rebuild>,
     /// Tries whether that would be possible at the targets of a plan, which have no memory.
     try_out: Option<fn(&[(&'static Device, &Place)]) -> Result<(), MoveError>>,
     /// Bytes that a target must have free for them.
@@ -35,6 +38,9 @@ struct Kind {
     /// The name under which they are listed, and their number; `None` if a lock is taken.
     listed: Option<(&'static str, fn(&Job, &Device) -> Option<u64>)>,
 }
+
+/// Gives the targets of a move what relates devices to each other; what they have of each other's memory already is noted.
+type Rebuild = fn(&[(&'static Device, &Place)], &mut TargetMappings) -> Result<(), MoveError>;
 
 /// Records that may refer to memory which a target has only when the job is quiesced.
 struct Deferred {
@@ -57,6 +63,7 @@ impl Kind {
         blocker: None,
         blockers_among: None,
         rebuild: None,
+        rebuild_ahead: None,
         try_out: None,
         needed_bytes: None,
         deferred: None,
@@ -83,6 +90,7 @@ static KINDS: &[Kind] = &[
         }),
         blockers_among: Some(peer::blockers),
         rebuild: Some(peer::rebuild),
+        rebuild_ahead: Some(peer::rebuild_ahead),
         try_out: Some(peer::try_out),
         ..Kind::NONE
     },
@@ -228,8 +236,13 @@ pub(crate) fn blockers_among(devices: &[&'static Device]) -> Vec<MoveError> {
 }
 
 /// Gives the targets of a move what relates devices to each other. The gate is closed; the targets already have all memory.
-pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
-    KINDS.iter().filter_map(|kind| kind.rebuild).try_for_each(|rebuild| rebuild(targets))
+pub(crate) fn rebuild(targets: &[(&'static Device, &Place)], mapped: &mut TargetMappings) -> Result<(), MoveError> {
+    KINDS.iter().filter_map(|kind| kind.rebuild).try_for_each(|rebuild| rebuild(targets, mapped))
+}
+
+/// As [`rebuild`], as far as that is possible while the job runs and targets do not have all memory.
+pub(crate) fn rebuild_ahead(targets: &[(&'static Device, &Place)], mapped: &mut TargetMappings) -> Result<(), MoveError> {
+    KINDS.iter().filter_map(|kind| kind.rebuild_ahead).try_for_each(|rebuild| rebuild(targets, mapped))
 }
 
 /// Why what relates devices to each other would not be possible at the targets of a plan.

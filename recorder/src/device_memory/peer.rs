@@ -9,11 +9,12 @@ use crate::base::log::lock;
 use crate::enter::CallContext;
 use crate::job::{Device, Job, contexts};
 use crate::move_error::MoveError;
-use crate::place::Place;
+use crate::place::{Place, Waiting};
 use cuda_api::code::{self, Code};
 use cuda_api::ops::{Chunk, Offer, PeerMap, id};
 use cuda_api::wire::Wire;
 use faults::Faults;
+use rcuda_forwarder::{Control, ControlReply};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{c_int, c_uint};
 use std::sync::Mutex;
@@ -304,45 +305,216 @@ pub(crate) fn blockers(devices: &[&'static Device]) -> Vec<MoveError> {
     torn.map(|(user, owner)| MoveError::PeerAccess { user, owner }).collect()
 }
 
+/// Devices of a move with their targets.
+type Targets<'t> = [(&'static Device, &'t Place)];
+
+fn target<'t>(targets: &Targets<'t>, index: u32) -> Option<(&'static Device, &'t Place)> {
+    targets.iter().find(|(device, _)| device.index == index).copied()
+}
+
+/// A chunk of another target that a target has mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MappedChunk {
+    owner: u32,
+    bytes: u64,
+    /// The number of its memory at the owner's target: other memory there has another one.
+    number: u64,
+}
+
+/// The chunks that the targets of a move have mapped of each other, by user and address. Most are mapped while the job runs, so that less is
+/// left to do while its calls wait.
+#[derive(Debug, Default)]
+pub(crate) struct TargetMappings(BTreeMap<(u32, u64), MappedChunk>);
+
+impl TargetMappings {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The target of a device has replayed a reset, with which everything that it had mapped is gone.
+    pub(crate) fn forget(&mut self, user: u32) {
+        self.0.retain(|(of, _), _| *of != user);
+    }
+
+    /// Has targets unmap what the journal's tails end: the owner's target gives the memory back only with the last mapping of it, and may need
+    /// its room for what the same tail makes.
+    pub(crate) fn give_up(&mut self, targets: &Targets<'_>, ends: impl Fn(u32, u64) -> bool) -> Result<(), MoveError> {
+        let ended: Vec<_> = self.0.iter().filter(|((_, at), chunk)| ends(chunk.owner, *at)).map(|(key, _)| *key).collect();
+        self.unmap(targets, ended)
+    }
+
+    fn unmap(&mut self, targets: &Targets<'_>, keys: Vec<(u32, u64)>) -> Result<(), MoveError> {
+        let mut asked = Vec::new();
+        for key in keys {
+            if let (Some(chunk), Some((_, user))) = (self.0.remove(&key), target(targets, key.0)) {
+                let at = Chunk { address: key.1, bytes: chunk.bytes };
+                asked.push(user.begin(id::PEER_UNMAP, &[&encode(&at)]).map_err(MoveError::TargetPeerAccess)?);
+            }
+        }
+        asked.into_iter().try_for_each(|asked| answer(asked).map(drop))
+    }
+
+    /// What is to be unmapped and what is to be mapped, so that this is mapped: what is at other memory now, or at none, is unmapped.
+    fn changes(&self, wanted: &BTreeMap<(u32, u64), MappedChunk>) -> [Vec<(u32, u64)>; 2] {
+        let missing = |a: &BTreeMap<(u32, u64), MappedChunk>, b: &BTreeMap<(u32, u64), MappedChunk>| {
+            a.iter().filter(|(at, chunk)| b.get(at) != Some(*chunk)).map(|(at, _)| *at).collect()
+        };
+        [missing(&self.0, wanted), missing(wanted, &self.0)]
+    }
+
+    /// Has the targets map each other's chunks as these pairs of user and owner may use them. `at_rest`: the owners' targets have all chunks;
+    /// otherwise those that they have are mapped.
+    fn update(&mut self, targets: &Targets<'_>, pairs: &BTreeSet<(u32, u32)>, at_rest: bool) -> Result<(), MoveError> {
+        let mut numbers: BTreeMap<u32, HashMap<u64, (u64, u64)>> = BTreeMap::new();
+        let mut wanted = BTreeMap::new();
+        for (user, owner) in pairs {
+            let (Some(_), Some((device, place))) = (target(targets, *user), target(targets, *owner)) else { continue };
+            if !numbers.contains_key(owner) {
+                numbers.insert(*owner, memory_of(place)?);
+            }
+            let there = &numbers[owner];
+            let mapped = |chunk: Chunk| {
+                let (_, number) = there.get(&chunk.address).filter(|(bytes, _)| *bytes == chunk.bytes)?;
+                Some(((*user, chunk.address), MappedChunk { owner: *owner, bytes: chunk.bytes, number: *number }))
+            };
+            for chunk in chunks(device) {
+                match mapped(chunk) {
+                    Some((key, chunk)) => drop(wanted.insert(key, chunk)),
+                    None if at_rest => return Err(MoveError::TargetPeerAccess(code::ERROR_NOT_MAPPED)),
+                    None => {}
+                }
+            }
+        }
+        let [gone, fresh] = self.changes(&wanted);
+        self.unmap(targets, gone)?;
+        let mapping = |key: &(u32, u64)| {
+            let chunk = wanted.get(key)?;
+            let ((_, user), (_, owner)) = target(targets, key.0).zip(target(targets, chunk.owner))?;
+            let chunk = Chunk { address: key.1, bytes: chunk.bytes };
+            Some(TargetMapping { user, owner, chunk, at: chunk })
+        };
+        map_all(&fresh.iter().filter_map(mapping).collect::<Vec<_>>())?;
+        self.0 = wanted;
+        Ok(())
+    }
+}
+
+/// The chunks of a target: bytes and number of the memory, by address.
+fn memory_of(place: &Place) -> Result<HashMap<u64, (u64, u64)>, MoveError> {
+    match place.control(&Control::ShowMemory)? {
+        ControlReply::Shown { chunks, .. } => Ok(chunks.into_iter().map(|[at, bytes, number]| (at, (bytes, number))).collect()),
+        other => Err(MoveError::unexpected(&other)),
+    }
+}
+
+/// Pairs of user and owner whose contexts have peer access.
+fn enabled() -> BTreeSet<(u32, u32)> {
+    lock(&ACCESS).as_ref().map(|access| access.enabled.iter().map(|[u, o]| (u.0, o.0)).collect()).unwrap_or_default()
+}
+
+/// Gives the devices of a move the same access at their targets, as far as that is possible while the job runs.
+pub(crate) fn rebuild_ahead(targets: &Targets<'_>, mapped: &mut TargetMappings) -> Result<(), MoveError> {
+    // Not of the program's own mappings: a target may have to map something else there before the end of the move.
+    mapped.update(targets, &enabled(), false)
+}
+
 /// Gives the devices of a move the same access at their targets. The gate is closed; the targets already have all memory.
-pub(crate) fn rebuild(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
+pub(crate) fn rebuild(targets: &Targets<'_>, mapped: &mut TargetMappings) -> Result<(), MoveError> {
+    mapped.update(targets, &enabled(), true)?;
     let access = lock(&ACCESS);
     let Some(access) = access.as_ref() else { return Ok(()) };
-    let target = |index: u32| targets.iter().find(|(d, _)| d.index == index).copied();
-    let enabled: BTreeSet<(u32, u32)> = access.enabled.iter().map(|[u, o]| (u.0, o.0)).collect();
-    for (user, owner) in enabled {
-        let (Some((_, user)), Some((device, owner))) = (target(user), target(owner)) else { continue };
-        chunks(device).into_iter().try_for_each(|chunk| connect_targets(user, owner, chunk, chunk))?;
-    }
+    let mut aliases = Vec::new();
     for ((user, address), alias) in &access.aliases {
-        let (Some((_, user)), Some((_, owner))) = (target(*user), target(alias.owner)) else { continue };
-        connect_targets(user, owner, alias.chunk, Chunk { address: *address, bytes: alias.bytes })?;
+        let (Some((_, user)), Some((_, owner))) = (target(targets, *user), target(targets, alias.owner)) else { continue };
+        let at = Chunk { address: *address, bytes: alias.bytes };
+        aliases.push(TargetMapping { user, owner, chunk: alias.chunk, at });
     }
-    Ok(())
+    map_all(&aliases)
 }
 
 /// Tries whether the targets of a plan, which have no memory, could be given the same access.
-pub(crate) fn try_out(targets: &[(&'static Device, &Place)]) -> Result<(), MoveError> {
+pub(crate) fn try_out(targets: &Targets<'_>) -> Result<(), MoveError> {
     let pairs = lock(&ACCESS).as_ref().map(Access::pairs).unwrap_or_default();
-    let target = |index: u32| targets.iter().find(|(d, _)| d.index == index).map(|(_, place)| *place);
+    let target = |index: u32| target(targets, index).map(|(_, place)| place);
     // Without bytes both operations only test.
     let none = || Chunk { address: 0, bytes: 0 };
     let pairs = pairs.into_iter().filter_map(|(user, owner)| Some((target(user)?, target(owner)?)));
-    pairs.into_iter().try_for_each(|(user, owner)| connect_targets(user, owner, none(), none()))
+    let all: Vec<TargetMapping<'_>> =
+        pairs.map(|(user, owner)| TargetMapping { user, owner, chunk: none(), at: none() }).collect();
+    map_all(&all)
 }
 
 /// How long a target may take to give or map a chunk.
 const CONNECTING: Duration = Duration::from_secs(60);
 
-/// Maps memory of one target for another.
-fn connect_targets(user: &Place, owner: &Place, chunk: Chunk, at: Chunk) -> Result<(), MoveError> {
-    let ask = |place: &Place, op: u16, body: Vec<u8>| match place.begin(op, &[&body]).map(|asked| asked.finish_within(CONNECTING))
-    {
-        Ok(Some((code::SUCCESS, bytes))) => Ok(bytes),
-        Ok(None) => Err(MoveError::PlaceSilent(CONNECTING)),
-        Ok(Some((rc, _))) | Err(rc) => Err(MoveError::TargetPeerAccess(rc)),
-    };
-    let bytes = ask(owner, id::CHUNK_OFFER, encode(&chunk))?;
-    let offer = Offer::get(&mut &bytes[..]).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
-    ask(user, id::PEER_MAP, encode(&PeerMap { address: at.address, bytes: at.bytes, offer })).map(drop)
+/// Requests that are under way at a time: the answers of a target are kept until they are waited for.
+const UNDER_WAY: usize = 512;
+
+/// Memory of one target that another one is to map.
+#[derive(Debug, Clone, Copy)]
+struct TargetMapping<'p> {
+    user: &'p Place,
+    owner: &'p Place,
+    chunk: Chunk,
+    at: Chunk,
+}
+
+impl TargetMapping<'_> {
+    fn offer(&self) -> Result<Waiting, MoveError> {
+        self.owner.begin(id::CHUNK_OFFER, &[&encode(&self.chunk)]).map_err(MoveError::TargetPeerAccess)
+    }
+
+    fn map(&self, offer: &[u8]) -> Result<Waiting, MoveError> {
+        let offer = Offer::get(&mut &*offer).map_err(|e| MoveError::BadAnswer(e.to_string()))?;
+        let map = PeerMap { address: self.at.address, bytes: self.at.bytes, offer };
+        self.user.begin(id::PEER_MAP, &[&encode(&map)]).map_err(MoveError::TargetPeerAccess)
+    }
+}
+
+/// The answer of a target.
+fn answer(asked: Waiting) -> Result<Vec<u8>, MoveError> {
+    match asked.finish_within(CONNECTING) {
+        Some((code::SUCCESS, bytes)) => Ok(bytes),
+        Some((rc, _)) => Err(MoveError::TargetPeerAccess(rc)),
+        None => Err(MoveError::PlaceSilent(CONNECTING)),
+    }
+}
+
+/// Maps memory of targets for others. Calls of the job wait for this, so it takes no round trip for each: owners are asked for the offers of
+/// many chunks before the first one is waited for, and users map what is offered meanwhile.
+fn map_all(all: &[TargetMapping<'_>]) -> Result<(), MoveError> {
+    for some in all.chunks(UNDER_WAY) {
+        let offers = some.iter().map(TargetMapping::offer).collect::<Result<Vec<_>, _>>()?;
+        let maps = some.iter().zip(offers).map(|(mapping, offer)| mapping.map(&answer(offer)?));
+        maps.collect::<Result<Vec<_>, _>>()?.into_iter().try_for_each(|map| answer(map).map(drop))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_map_anew_what_is_other_memory_by_now_and_keep_the_rest() {
+        let chunk = |owner, bytes, number| MappedChunk { owner, bytes, number };
+        let all = [((0, 0x1000), chunk(1, 64, 5)), ((0, 0x2000), chunk(1, 64, 6)), ((1, 0x9000), chunk(0, 64, 5))];
+        let mut mapped = TargetMappings(BTreeMap::from(all));
+        let changes =
+            |mapped: &TargetMappings, wanted: &[((u32, u64), MappedChunk)]| mapped.changes(&wanted.iter().copied().collect());
+        assert_eq!(changes(&mapped, &all), [vec![], vec![]]);
+        // The same address with other memory, another size, and one more.
+        let other = [all[0], ((0, 0x2000), chunk(1, 64, 7)), ((0, 0x3000), chunk(1, 64, 8)), ((1, 0x9000), chunk(0, 32, 5))];
+        let both = [(0, 0x2000), (1, 0x9000)];
+        assert_eq!(changes(&mapped, &other), [both.to_vec(), vec![(0, 0x2000), (0, 0x3000), (1, 0x9000)]]);
+        // Memory that is gone, or no longer to be used.
+        assert_eq!(changes(&mapped, &all[2..]), [vec![(0, 0x1000), (0, 0x2000)], vec![]]);
+        // What an owner is about to end, at this address and of this owner.
+        let mut some = TargetMappings(mapped.0.clone());
+        some.give_up(&[], |owner, at| [(1, 0x2000), (1, 0x9000)].contains(&(owner, at))).unwrap();
+        assert_eq!(changes(&some, &all), [vec![], vec![(0, 0x2000)]]);
+        // A target that was reset has nothing mapped.
+        mapped.forget(0);
+        assert_eq!(changes(&mapped, &all), [vec![], vec![(0, 0x1000), (0, 0x2000)]]);
+    }
 }

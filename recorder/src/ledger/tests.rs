@@ -141,6 +141,29 @@ fn the_weight_of_the_tail_is_that_of_what_a_driver_needs_long_for() {
 }
 
 #[test]
+fn the_tail_tells_which_chunks_it_ends() {
+    use ops::id::{CHUNK_MAP, CHUNK_UNMAP, CONTEXT_RESET};
+    let mut l = ledger();
+    let add = |l: &mut Ledger, id, address| {
+        let body = crate::base::encoding::encode(&ops::Chunk { address, bytes: 2 << 20 });
+        l.append(id, &body, &[], &edges(&[], None, &[]), Keep::PLAIN).unwrap();
+    };
+    let ended = |l: &Ledger| [1 << 40, 2 << 40, 3 << 40].map(l.tail_ends());
+    add(&mut l, CHUNK_UNMAP, 1 << 40);
+    assert_eq!(ended(&l), [false; 3], "there is no tail");
+    l.begin_move().unwrap();
+    add(&mut l, CHUNK_UNMAP, 1 << 40);
+    // Ended, although there is another one at the address by now.
+    add(&mut l, CHUNK_MAP, 1 << 40);
+    add(&mut l, CHUNK_MAP, 2 << 40);
+    assert_eq!(ended(&l), [true, false, false]);
+    l.take_tail().unwrap();
+    assert_eq!(ended(&l), [false; 3]);
+    l.append(CONTEXT_RESET, &[], &[], &edges(&[], None, &[]), Keep::PLAIN).unwrap();
+    assert_eq!(ended(&l), [true; 3]);
+}
+
+#[test]
 fn the_tail_has_the_same_records_as_the_journal() {
     let mut l = ledger();
     l.begin_move().unwrap();

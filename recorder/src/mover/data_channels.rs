@@ -6,7 +6,7 @@ use crate::internal_error;
 use crate::job::Device;
 use crate::move_error::MoveError;
 use crate::moves::Task;
-use crate::place::Place;
+use crate::place::{ControlUnderWay, Place};
 use crate::random::random;
 use faults::Faults;
 use memsync::{Round, Verify};
@@ -47,13 +47,16 @@ pub(super) struct DataChannels {
     target: Place,
     ticket: [u8; 32],
     carried: Carried,
+    /// Whether they are still to be closed.
+    is_open: bool,
 }
 
 impl DataChannels {
     pub(super) fn connect(device: &'static Device, source: &Place, target: &Place) -> Result<DataChannels, MoveError> {
         let ticket = random()?;
+        let (source_end, target_end) = (source.clone(), target.clone());
         let mut data_channels =
-            DataChannels { device, source: source.clone(), target: target.clone(), ticket, carried: Carried::default() };
+            DataChannels { device, source: source_end, target: target_end, ticket, carried: Carried::default(), is_open: true };
         data_channels.carried = connections::connect([source, target], ticket)?;
         Ok(data_channels)
     }
@@ -172,16 +175,36 @@ fn ask(place: &Place, part: &Control, other: &Place, ticket: [u8; 32]) -> Result
     round.inspect_err(|_| drop(other.control(&Control::HangUp { ticket })))
 }
 
+/// Closes the connections at both ends, at the same time: each may have much of the other's memory to unmap.
 fn hang_up(ends: &[Place; 2], ticket: [u8; 32]) {
-    for place in ends {
+    let asked = ends.each_ref().map(|place| place.begin_control(Control::HangUp { ticket }));
+    for asked in asked {
         // A lost place has closed them.
-        let _ = place.control(&Control::HangUp { ticket });
+        let _ = asked.and_then(ControlUnderWay::finish);
+    }
+}
+
+impl DataChannels {
+    /// Closes the connections at both ends, and meanwhile `release`s one of them, which has closed them then: the source, or else the target.
+    /// What the other one still has mapped of its memory is its own by then.
+    pub(super) fn close(mut self, of_source: bool, release: impl FnOnce()) {
+        self.is_open = false;
+        let (first, second) = if of_source { (&self.source, &self.target) } else { (&self.target, &self.source) };
+        // Begun first, as it may take longer.
+        let request = || Control::HangUp { ticket: self.ticket };
+        let other = second.begin_control(request());
+        // A lost place has closed them.
+        let _ = first.control(&request());
+        release();
+        let _ = other.and_then(ControlUnderWay::finish);
     }
 }
 
 impl Drop for DataChannels {
     fn drop(&mut self) {
-        hang_up(&[self.source.clone(), self.target.clone()], self.ticket);
+        if self.is_open {
+            hang_up(&[self.source.clone(), self.target.clone()], self.ticket);
+        }
     }
 }
 

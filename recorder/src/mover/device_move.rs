@@ -116,6 +116,8 @@ pub(super) struct DeviceMove<'a> {
     pub(super) owns_source: bool,
     /// Bytes that other devices need in the same store.
     pub(super) beside: u64,
+    /// The target has replayed a reset since the mover has asked: what it had mapped of other targets is gone.
+    pub(super) has_reset: bool,
 }
 
 impl<'a> DeviceMove<'a> {
@@ -152,6 +154,7 @@ impl<'a> DeviceMove<'a> {
             target_clock: 0.0,
             owns_source: false,
             beside: 0,
+            has_reset: false,
         }
     }
 
@@ -406,6 +409,7 @@ impl<'a> DeviceMove<'a> {
         if !self.parks() {
             let since = Instant::now();
             self.adopt(tail.iter())?;
+            self.has_reset |= tail.iter().any(|record| record.id == ops::id::CONTEXT_RESET);
             self.feed(tail.iter())?;
             self.task.trace(self.track(), "replay of the journal's tail", since, &[("records", json!(tail.iter().count()))]);
         }
@@ -546,11 +550,24 @@ impl<'a> DeviceMove<'a> {
     /// Closes the data connections and the place that the job does not use: before the commit the target, after it the source.
     pub(super) fn close(&mut self) {
         lock(&self.device.ledger).end_move();
-        self.data_channels = None;
-        for place in self.target.take().into_iter().chain(self.old.take().map(|old| *old)) {
-            // With a store that has failed the next copy would fail too: it begins with a new one.
-            let unused = if self.spoiled { Some(place) } else { standing::keep(self.device.index, place) };
-            unused.into_iter().for_each(Place::release);
+        let (target, old) = (self.target.take(), self.old.take());
+        let of_source = target.is_none();
+        let unused = target.into_iter().chain(old.map(|old| *old));
+        let (device, spoiled) = (self.device.index, self.spoiled);
+        let release = move || {
+            for place in unused {
+                // With a store that has failed the next copy would fail too: it begins with a new one.
+                let unused = if spoiled { Some(place) } else { standing::keep(device, place) };
+                unused.into_iter().for_each(Place::release);
+            }
+        };
+        match self.data_channels.take() {
+            Some(data_channels) if self.report.bytes_adopted == 0 => data_channels.close(of_source, release),
+            // What the target has adopted is its own before the source ends.
+            adopted_or_none => {
+                drop(adopted_or_none);
+                release();
+            }
         }
     }
 }

@@ -84,7 +84,9 @@ pub(super) enum Joint {
     /// Close the gate and wait for the GPUs. Answered by [`Report::Busy`] if that takes too long. Whatever the answer, the gate may be
     /// closed until [`Action::OpenGate`].
     Quiesce(Attempt),
-    /// Give the targets the access to each other's memory that the sources have.
+    /// Give the targets the access to each other's memory that the sources have, as far as that is possible while the job runs.
+    PeerAccessAhead,
+    /// The same, with all memory.
     PeerAccess,
     /// Make all targets the places of their devices, or none. This fails if the move was abandoned before.
     Commit,
@@ -182,6 +184,8 @@ enum Stage {
     Precopy,
     /// A parked job needs no pre-copy: it makes nothing and changes nothing.
     AtRest,
+    /// The targets have caught up, and map each other's memory.
+    PeerAccessAhead,
     /// The tails are weighed while the job runs.
     Weigh,
     /// Targets with heavy tails catch up.
@@ -427,8 +431,9 @@ impl<F> Protocol<F> {
                 for device in &mut self.devices {
                     *device = DeviceState { open: device.open, unfit: device.unfit, ..DeviceState::default() };
                 }
-                self.joint(Stage::Weigh, Joint::Weigh);
+                self.joint(Stage::PeerAccessAhead, Joint::PeerAccessAhead);
             }
+            Stage::PeerAccessAhead => self.joint(Stage::Weigh, Joint::Weigh),
             Stage::Weigh => {
                 let due = self.due();
                 if due.is_empty() || self.catch_ups == 0 {

@@ -301,6 +301,11 @@ impl Cell {
                 let here = |spot| matches!(spot, Spot::Unix | Spot::Helper | Spot::Local);
                 here(self.way.from()) && self.way.to().is_some_and(here)
             }
+            // A worker that its job leaves there.
+            Point::Leaving => {
+                let here = |spot| matches!(spot, Spot::Unix | Spot::Helper | Spot::Local);
+                self.way.from().has_worker() && here(self.way.from()) && self.way.to().is_some_and(here)
+            }
             _ => true,
         };
         here && there && passed && self.victim_exists() && self.action_exists()

@@ -7,9 +7,10 @@ use cuda_api::address_map::{ARENA, IMPORTS_END, own_base};
 use cuda_api::ops::Offer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A mapped chunk.
 #[derive(Debug)]
@@ -23,8 +24,9 @@ pub(crate) struct Mapped {
     pub(crate) descriptor: Option<Descriptor>,
     /// While the memory belongs to the source of a move, too: its number there.
     pub(crate) at_source: Option<u64>,
-    /// It has been offered to other places. What they have mapped stays when the offer is withdrawn.
-    pub(crate) lent: bool,
+    /// It has been offered to other places. What they have mapped stays when the offer is withdrawn. Not a change of the table: nothing that was
+    /// derived from it depends on this.
+    pub(crate) lent: AtomicBool,
     /// The memory counts as used as long as it is mapped.
     pub(crate) _held: HeldMemory,
 }
@@ -32,7 +34,46 @@ pub(crate) struct Mapped {
 impl Mapped {
     /// Memory that this place has created, with a fresh number.
     pub(crate) fn own(bytes: u64, memory: u64, number: u64, held: HeldMemory) -> Mapped {
-        Mapped { bytes, memory, number, descriptor: None, at_source: None, lent: false, _held: held }
+        Mapped { bytes, memory, number, descriptor: None, at_source: None, lent: AtomicBool::new(false), _held: held }
+    }
+}
+
+/// The mapped chunks, by address. What was derived from them holds as long as the table has the same version.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkTable {
+    chunks: BTreeMap<u64, Mapped>,
+    version: u64,
+    /// Their addresses and sizes, as long as they are those of this version.
+    ranges: Option<Arc<[(u64, u64)]>>,
+}
+
+impl ChunkTable {
+    /// A number that changes with every change of the table.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Addresses and sizes, in order.
+    pub(crate) fn ranges(&mut self) -> Arc<[(u64, u64)]> {
+        let ranges = || self.chunks.iter().map(|(at, chunk)| (*at, chunk.bytes)).collect();
+        self.ranges.get_or_insert_with(ranges).clone()
+    }
+}
+
+impl Deref for ChunkTable {
+    type Target = BTreeMap<u64, Mapped>;
+
+    fn deref(&self) -> &BTreeMap<u64, Mapped> {
+        &self.chunks
+    }
+}
+
+impl DerefMut for ChunkTable {
+    /// Whoever may change the table counts as having changed it.
+    fn deref_mut(&mut self) -> &mut BTreeMap<u64, Mapped> {
+        self.version += 1;
+        self.ranges = None;
+        &mut self.chunks
     }
 }
 
@@ -134,6 +175,32 @@ pub(crate) struct View {
     pub(crate) base: Option<u64>,
     /// Mapped chunks, by their address in this place.
     pub(crate) chunks: BTreeMap<u64, (u64, u64)>,
+    /// From what the mappings were made, if all of it could be mapped, and they have not changed since.
+    pub(crate) basis: Option<Basis>,
+}
+
+cuda_api::wire_struct! {
+    /// A chunk whose memory is offered by descriptor.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Shown {
+        /// Its address.
+        pub address: u64,
+        /// Its size in bytes.
+        pub bytes: u64,
+        /// Number of its memory: other memory that is mapped there later has another number.
+        pub number: u64,
+    }
+}
+
+/// From what a view was made: from the same it would be made again. Chunks of the source that were mapped anew have other numbers in its
+/// list, and those of this place another version of its table.
+#[derive(Debug)]
+pub(crate) struct Basis {
+    pub(crate) shown: Vec<Shown>,
+    pub(crate) version: u64,
+    /// The addresses of the mapped chunks, in order, and the number of their pages.
+    pub(crate) chunks: Vec<u64>,
+    pub(crate) pages: u64,
 }
 
 /// A file for page hashes that source and target of a move both map.
@@ -183,6 +250,12 @@ pub(crate) struct Views {
 }
 
 impl View {
+    /// The chunks in view and the number of their pages, if the view was made from these lists and nothing has changed since.
+    pub(crate) fn kept(&self, offer: &Offer, shown: &[Shown], version: u64) -> Option<(Vec<u64>, u64)> {
+        let basis = self.basis.as_ref().filter(|basis| basis.version == version && basis.shown == shown)?;
+        (self.offer.as_ref() == Some(offer)).then(|| (basis.chunks.clone(), basis.pages))
+    }
+
     /// The address at which a chunk of the source is mapped.
     pub(crate) fn of(&self, device: u32, address: u64) -> u64 {
         address.wrapping_add(self.distance(device))
@@ -196,5 +269,41 @@ impl View {
     pub(crate) fn end_of(&self, address: u64) -> Option<u64> {
         let (at, (bytes, _)) = self.chunks.range(..=address).next_back()?;
         Some(at + bytes).filter(|end| address < *end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu_memory::GpuMemory;
+
+    #[test]
+    fn every_change_of_the_chunks_gives_the_table_another_version_and_no_reading_does() {
+        let memory = Arc::new(GpuMemory::default());
+        let chunk = |number| Mapped::own(0x1000, 5, number, memory.hold(0x1000).unwrap());
+        let mut table = ChunkTable::default();
+        let mut versions = vec![table.version()];
+        let mut changed = |table: &ChunkTable| {
+            assert!(!versions.contains(&table.version()));
+            versions.push(table.version());
+        };
+        table.insert(0x1000, chunk(1));
+        changed(&table);
+        // Other memory at the same address.
+        table.insert(0x1000, chunk(2));
+        changed(&table);
+        table.insert(0x3000, chunk(3));
+        changed(&table);
+        assert_eq!(*table.ranges(), [(0x1000, 0x1000), (0x3000, 0x1000)]);
+        table.values_mut().for_each(|chunk| chunk.at_source = None);
+        changed(&table);
+        table.remove(&0x1000);
+        changed(&table);
+        let version = table.version();
+        assert_eq!((table.len(), table.get(&0x3000).map(|chunk| chunk.number), table.ranges().len()), (1, Some(3), 1));
+        assert_eq!(table.version(), version);
+        drop(std::mem::take(&mut *table));
+        changed(&table);
+        assert!(table.ranges().is_empty());
     }
 }

@@ -254,6 +254,10 @@ impl World {
                             "a commit of what was not compared"
                         );
                     }
+                    Joint::PeerAccessAhead => {
+                        assert!(!self.closed, "calls wait for what need not be done then");
+                        assert!(self.devices.iter().all(|device| device.target == Target::Open { usable: true }));
+                    }
                     Joint::Sound | Joint::Sharing | Joint::Weigh => {}
                 }
             }
