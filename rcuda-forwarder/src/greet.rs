@@ -37,7 +37,7 @@ pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
 
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
-pub(crate) const PROTOCOL: u32 = 26;
+pub(crate) const PROTOCOL: u32 = 27;
 /// Maximum length of the body of an opening.
 const BODY: usize = 64 << 10;
 /// Maximum length of the body of an answer: what became of a request to move has a place and a reason for each GPU.

@@ -109,7 +109,9 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// The changes of mirrored memory since the last call.
     fn collect_changes(&self) -> PlaceChanges;
     /// [`::executor::Executor::collect_gpu_changes`].
-    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) {}
+    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) -> Result<(), Code> {
+        Ok(())
+    }
     /// Whether the job's code may print, so that text may have to be sent before an answer.
     fn prints(&self) -> bool;
     /// Free bytes of the GPU, or for a store, if others take `beside` bytes there.

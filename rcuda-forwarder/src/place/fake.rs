@@ -14,7 +14,7 @@ use memsync::{Compression, Part, Stream, Verify};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub(crate) const WAIT_FOR_HOST: u16 = 0x0fe5;
 pub(crate) const NO_THREAD: u16 = 0x0fe6;
 /// The call itself waits until no stream waits for bytes of a large copy.
 pub(crate) const WAIT_FOR_BYTES: u16 = 0x0fe7;
+/// Body: a code. From now on there is mirrored memory, and looking for the GPU's changes fails with this code.
+pub(crate) const FAIL_CHANGES: u16 = 0x0fe8;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -53,6 +55,8 @@ pub(crate) struct Fake {
     budget: Arc<Budget>,
     /// The last large copy of each stream: whether it is over.
     bulk: Mutex<HashMap<u64, Arc<AtomicBool>>>,
+    /// See [`FAIL_CHANGES`].
+    fails_changes: AtomicI32,
 }
 
 /// A point that a stream must reach.
@@ -100,6 +104,7 @@ impl Fake {
             staging: Staging::new(SIZES),
             budget: Budget::new(start.limits.pinned),
             bulk: Mutex::default(),
+            fails_changes: AtomicI32::new(code::SUCCESS),
         }))
     }
 
@@ -245,6 +250,8 @@ impl Fake {
             }
             id::HOST_PIN => {}
             FAIL => return Err(i32::get(&mut body).map_err(short)?),
+            FAIL_CHANGES => self.fails_changes.store(i32::get(&mut body).map_err(short)?, Ordering::Release),
+            id::HOST_BYTES => return Err(code::ERROR_NOT_SUPPORTED),
             STUCK => std::thread::sleep(Duration::from_millis(number(body)?)),
             ECHO => {
                 lock(&self.calls).put(reply);
@@ -351,7 +358,7 @@ impl Place for Fake {
     }
 
     fn has_apart(&self) -> bool {
-        false
+        self.fails_changes.load(Ordering::Acquire) != code::SUCCESS
     }
 
     fn end_block(&self, _: &[u8]) -> bool {
@@ -364,6 +371,13 @@ impl Place for Fake {
 
     fn collect_changes(&self) -> PlaceChanges {
         PlaceChanges::default()
+    }
+
+    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) -> Result<(), Code> {
+        match self.fails_changes.load(Ordering::Acquire) {
+            code::SUCCESS => Ok(()),
+            rc => Err(rc),
+        }
     }
 
     fn prints(&self) -> bool {
