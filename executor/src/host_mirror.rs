@@ -17,6 +17,7 @@ mod changes;
 mod compare;
 mod exclusive;
 mod line;
+mod part_locks;
 mod runs;
 mod written;
 
@@ -35,7 +36,8 @@ pub use exclusive::Touched;
 pub(crate) use line::LINE;
 pub use line::Line;
 use line::{WORDS, of_word};
-pub use runs::RUNS_BYTES;
+use part_locks::PartLocks;
+pub use runs::{LinesOfRuns, RUNS_BYTES};
 pub(crate) use runs::{RUNS_LINES, encode_runs};
 pub use written::UnseenWriter;
 use written::{Reading, Written};
@@ -156,6 +158,8 @@ pub struct MirroredMemory {
     added: u64,
     /// Whether any part is or was exclusive.
     any_exclusive: bool,
+    /// For threads that find or apply changes of exclusive memory at the same time.
+    part_locks: PartLocks,
 }
 
 impl MirroredMemory {

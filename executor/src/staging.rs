@@ -33,8 +33,9 @@ mod file;
 mod room;
 mod sizes;
 
+use crate::host_mirror::LinesOfRuns;
 pub use changes::{Changes, Copies};
-use changes::{PART, Queue};
+use changes::{FromJob, PART, Queue};
 use file::RegionFile;
 pub use file::{Mapped, Part};
 pub use room::Room;
@@ -298,6 +299,7 @@ struct State {
     waiting: [usize; 2],
     /// What connections to the host carry before segments.
     changes: Queue,
+    from_job: FromJob,
 }
 
 /// What a connection carries to the host.
@@ -307,11 +309,17 @@ pub enum ToHost {
     Segment(Segment),
     /// Changes, for [`Staging::encode`].
     Changes(Changes),
+    /// The job is to be asked for changes, in this round. The answer is for [`Staging::answered`].
+    Ask(u64),
 }
 
 fn find_to_host(s: &mut State, to_device: bool, sizes: &Sizes) -> Result<ToHost, bool> {
-    let changes = s.changes.waiting.pop_front();
-    changes.map_or_else(|| Staging::find_segment(s, to_device, sizes).map(ToHost::Segment), |some| Ok(ToHost::Changes(some)))
+    if let Some(changes) = s.changes.waiting.pop_front() {
+        return Ok(ToHost::Changes(changes));
+    }
+    s.from_job
+        .ask()
+        .map_or_else(|| Staging::find_segment(s, to_device, sizes).map(ToHost::Segment), |round| Ok(ToHost::Ask(round)))
 }
 
 /// Finds something for a connection in a direction; otherwise returns whether there will be something without another copy.
@@ -330,6 +338,8 @@ pub struct Staging {
     changed: [Condvar; 2],
     /// Changes have been found, or have arrived.
     changes_carried: Condvar,
+    /// Changes of the job have come, or it has no more.
+    from_job_came: Condvar,
 }
 
 impl Default for Staging {
@@ -343,7 +353,7 @@ impl Staging {
     pub fn new(sizes: Sizes) -> Staging {
         let changed = [Condvar::new(), Condvar::new()];
         let (file, awaits_bytes, changes_carried) = (OnceLock::new(), AtomicBool::new(false), Condvar::new());
-        Staging { sizes, state: Mutex::default(), file, awaits_bytes, changed, changes_carried }
+        Staging { sizes, state: Mutex::default(), file, awaits_bytes, changed, changes_carried, from_job_came: Condvar::new() }
     }
 
     /// Into what copies are divided.
@@ -596,6 +606,60 @@ impl Staging {
         if s.changes.left == 0 {
             self.changes_carried.notify_all();
         }
+    }
+
+    /// The job has changes: connections ask for them from now on. Returns false if there are no connections.
+    pub fn begin_from_job(&self) -> bool {
+        let mut s = lock(&self.state);
+        if !s.changes.has_connections {
+            return false;
+        }
+        s.from_job.round += 1;
+        s.from_job.has_more = true;
+        self.wake(s.waiting[0], 0);
+        true
+    }
+
+    /// Waits for a message with changes of the job; `None` if there are no more. The last one [was given back](Staging::give_back).
+    pub fn next_from_job(&self) -> Option<LinesOfRuns> {
+        let waits = |from: &FromJob| from.came.is_empty() && (from.has_more || from.asked > 0);
+        let mut s = wait_while(&self.from_job_came, lock(&self.state), |s| waits(&s.from_job));
+        let next = s.from_job.came.pop_front();
+        s.from_job.applied += usize::from(next.is_some());
+        next
+    }
+
+    /// Takes the buffer of a message that was applied.
+    pub fn give_back(&self, buffer: LinesOfRuns) {
+        let mut s = lock(&self.state);
+        s.from_job.applied -= 1;
+        s.from_job.spare.push(buffer);
+        let wake = s.waiting[0].min(usize::from(s.from_job.has_more));
+        self.wake(wake, 0);
+    }
+
+    /// All messages of a round were applied: their buffers are given up.
+    pub fn end_from_job(&self) {
+        lock(&self.state).from_job.spare = Vec::new();
+    }
+
+    /// A connection that has asked for some already may ask for more: the round.
+    pub fn try_ask(&self) -> Option<u64> {
+        lock(&self.state).from_job.ask()
+    }
+
+    /// A buffer for the answer to a question.
+    pub fn buffer(&self) -> LinesOfRuns {
+        lock(&self.state).from_job.spare.pop().unwrap_or_default()
+    }
+
+    /// A question was answered; `None`: the job has no more.
+    pub fn answered(&self, lines: Option<LinesOfRuns>) {
+        let mut s = lock(&self.state);
+        s.from_job.asked -= 1;
+        s.from_job.has_more &= lines.is_some();
+        s.from_job.came.extend(lines);
+        self.from_job_came.notify_one();
     }
 
     /// As [`Staging::next`] to the host; changes come first, since a thread waits for them.

@@ -19,6 +19,9 @@ pub(crate) const ANSWER: usize = 8;
 /// In place of a copy's token: changes of mirrored memory that the job uses exclusively. `offset` is then the number of messages with changes on the
 /// job's own connection that come before them.
 pub(crate) const CHANGES: u64 = 0;
+/// In place of a copy's token, on a connection to the host: the worker wants changes of such memory. `offset` is then how often the job has said in its calls that
+/// there are some.
+pub(crate) const WANTED: u64 = u64::MAX;
 /// Maximum number of bytes of such changes.
 pub(crate) const MAX_CHANGES: u64 = RUNS_BYTES as u64;
 

@@ -37,12 +37,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 mod answers;
 mod bulk;
 mod bulk_copy;
+mod bulk_way;
 mod common;
 mod data_connections;
 mod error;
@@ -72,8 +73,9 @@ pub(crate) use error::refused;
 
 use answers::Answers;
 use bulk::Bulk;
+use bulk_way::BulkWay;
 use common::{Common, Hook};
-use host_mirror::Alike;
+use host_mirror::{Alike, Watch};
 use inquiry::Inquiry;
 use open::{Opened, open};
 use replies::{Replies, Waiter};
@@ -147,9 +149,9 @@ pub struct Link {
     transport: Transport,
     tickets: AtomicU64,
     peer: Peer,
-    /// How the bytes of large copies travel in each direction, once that is known, and if they have connections.
-    bulk: [OnceLock<Option<Carried>>; 2],
-    /// Held while they are made: one direction brings the worker the file for both.
+    /// The connections for large copies in each direction.
+    bulk: [BulkWay; 2],
+    /// Held while these are made: one direction brings the worker the file for both.
     opening: Mutex<()>,
 }
 
@@ -458,32 +460,43 @@ impl Link {
         self.ask(id, parts, Waiter::unread(id, landing))
     }
 
-    /// Whether large copies in this direction have connections of their own; makes them when it is called first. There are none
-    /// if they cannot be made, or if `connections` says 0.
+    /// Whether large copies in this direction have connections of their own; makes them when it is called first, and tries again some time after a
+    /// failure. There are none if they cannot be made, or if `connections` says 0.
     pub fn has_bulk(&self, to_device: bool, connections: impl FnOnce() -> u32) -> bool {
-        let known = self.bulk[usize::from(to_device)].get_or_init(|| {
-            let connections = connections();
-            if connections == 0 {
-                return None;
+        let way = &self.bulk[usize::from(to_device)];
+        if way.carried.get().is_some() {
+            return true;
+        }
+        let connections = connections();
+        if connections == 0 || !way.may_try() {
+            return false;
+        }
+        let _one_at_a_time = lock(&self.opening);
+        // Another thread may have tried meanwhile.
+        if way.carried.get().is_some() || !way.may_try() {
+            return way.carried.get().is_some();
+        }
+        match self.open_bulk(to_device, connections) {
+            Ok(by) => {
+                tracing::debug!(target: "place", "large copies use {connections} connections by {by}");
+                way.carried.get_or_init(|| by);
+                true
             }
-            let opened = self.open_bulk(to_device, connections);
-            match &opened {
-                Ok(by) => tracing::debug!(target: "place", "large copies use {connections} connections by {by}"),
-                Err(why) => tracing::info!(target: "place", "large copies use the connection of the calls: {why}"),
+            Err(why) => {
+                tracing::info!(target: "place", "large copies use the connection of the calls: {why}");
+                way.note_failure();
+                false
             }
-            opened.ok()
-        });
-        known.is_some()
+        }
     }
 
     /// How the bytes of large copies travel; nothing until there was one.
     pub fn bulk_carried(&self) -> Carried {
-        self.bulk.iter().filter_map(|by| *by.get()?).collect()
+        self.bulk.iter().filter_map(|way| way.carried.get().copied()).collect()
     }
 
     fn open_bulk(&self, to_device: bool, connections: u32) -> Result<Carried, LinkError> {
         let failed = |source| self.peer.failed(source);
-        let _one_at_a_time = lock(&self.opening);
         // Without the file the bytes travel over the connections.
         let file = if self.transport.is_network() { None } else { self.shared.common.bulk.share() };
         let _not_inherited = file.as_ref().map(|file| NotInherited::note(file.as_raw_fd()));
@@ -734,9 +747,14 @@ impl Link {
     }
 
     /// Sets a callback that sees the job's changes before they are sent; it returns true if it has made the link mirror
-    /// more memory, whose contents are sent first. It may wait for answers, and must not send work.
-    pub fn set_watch(&self, watch: impl Fn(&[Line]) -> bool + Send + Sync + 'static) {
-        self.shared.common.alike.set_watch(Box::new(watch));
+    /// more memory, whose contents are sent first. It may wait for answers, and must not send work. `may_name`: whether there may be
+    /// addresses of memory for it among the words of a page; it must not wait.
+    pub fn set_watch(
+        &self,
+        may_name: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+        name: impl Fn(&[Line]) -> bool + Send + Sync + 'static,
+    ) {
+        self.shared.common.alike.set_watch(Watch { may_name: Box::new(may_name), name: Box::new(name) });
     }
 
     fn end(&self) {

@@ -109,7 +109,9 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// The changes of mirrored memory since the last call.
     fn collect_changes(&self) -> PlaceChanges;
     /// [`::executor::Executor::collect_gpu_changes`].
-    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) {}
+    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) -> Result<(), Code> {
+        Ok(())
+    }
     /// Whether it has mapped memory of places of other GPUs.
     fn uses_peers(&self) -> bool {
         false

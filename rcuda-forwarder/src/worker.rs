@@ -14,8 +14,8 @@ use crate::conn::{Ahead, Conn};
 use crate::control::{Control, ControlReply, Refused};
 use crate::dialer::Dialer;
 use crate::frame::{
-    ALIVE, ANSWER_HEAD, ANSWER_WANTED, AnswerHead, CHANGES, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET,
-    TEXT, filled,
+    ALIVE, ANSWER_HEAD, ANSWER_WANTED, AnswerHead, CONTROL, GOODBYE, HEAD, HEARTBEAT, Head, LEAVE, MAX_BODY, NO_TICKET, TEXT,
+    filled,
 };
 use crate::greet::{self, GreetError};
 use crate::helper;
@@ -52,13 +52,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use text::Text;
 pub(crate) use text::complain;
 use transport::Answers;
 
 mod bulk;
+mod bulk_threads;
 mod completion;
 mod counting;
 mod data;
@@ -69,6 +70,7 @@ mod goodbye;
 mod host_mirror;
 mod late_calls;
 mod leaves;
+mod sending_changes;
 mod text;
 mod transport;
 
@@ -126,6 +128,9 @@ enum WorkerError {
          GPU (mrcuda serve --max-queue)", .0 >> 20
     )]
     Queue(u64),
+    /// The driver fails to read or to write managed memory that lies in the GPU's memory.
+    #[error("the driver cannot copy managed memory any more (CUDA error {0}), so the job's bytes would be outdated")]
+    Changes(Code),
     /// The driver's output could not be captured.
     #[error("cannot catch what the driver prints: {0}")]
     Text(io::Error),
@@ -564,14 +569,19 @@ impl<P: Place> Worker<P> {
         }
         // A stream may wait for them, whatever a call waits for: memory that the job's bytes name is needed before these bytes.
         let is_message = match head.id {
-            ops::id::HOST_DONE | ops::id::HOST_BYTES | ops::id::HOST_BLOCK => true,
+            ops::id::HOST_DONE | ops::id::HOST_BYTES | ops::id::HOST_RUNS | ops::id::HOST_BLOCK => true,
             ops::id::HOST_PIN => !self.late_calls.ends_memory(),
             _ => false,
         };
         if head.id == ops::id::HOST_BYTES && body.len() > MESSAGE_LINES * LINE_BYTES + 1 {
             return Err(WorkerError::Frame("its number of lines"));
         }
-        let needs_driver = head.id == ops::id::HOST_BYTES && self.place.needs_driver(body);
+        let needs_driver = match head.id {
+            ops::id::HOST_BYTES => self.place.needs_driver(body),
+            // It also waits for the job, and this thread must not.
+            ops::id::HOST_RUNS => true,
+            _ => false,
+        };
         if is_message && (needs_driver || !self.messages.is_empty()) {
             while self.messages.bytes() > MESSAGES {
                 std::thread::sleep(POLL_INTERVAL);
@@ -669,6 +679,14 @@ impl<P: Place> Worker<P> {
             return Err(self.send_reason(WorkerError::Collision));
         }
         match outcome {
+            // Memory that has ended is no error; what was not written would be missing in what kernels read.
+            Outcome::Done(rc)
+                if matches!(head.id, ops::id::HOST_BYTES | ops::id::HOST_RUNS)
+                    && !code::is_sticky(rc)
+                    && !matches!(rc, code::SUCCESS | code::ERROR_INVALID_VALUE) =>
+            {
+                return Err(self.send_reason(WorkerError::Changes(rc)));
+            }
             Outcome::Done(rc) if head.ticket == NO_TICKET || self.completion.is_empty() => {
                 self.answer(head.ticket, head.id, rc, reply)
             }
@@ -707,20 +725,6 @@ impl<P: Place> Worker<P> {
         let Some(head) = AnswerHead::new(rc, ticket, body.len()) else { return };
         self.counting.answer(body.len());
         self.write(&mut **lock(&self.out), &[&head.bytes(), body]);
-    }
-
-    /// Sends a message with changes of host memory, in pieces.
-    fn send_message(&self, pieces: &[&[u8]]) {
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        let Some(head) = AnswerHead::new(code::SUCCESS, CHANGES, bytes) else { return };
-        self.counting.answer(bytes);
-        self.write(&mut **lock(&self.out), &[&[&head.bytes()[..]], pieces].concat());
-    }
-
-    /// Sends changes of host memory to the job; returns whether there were any.
-    fn send_changes(&self, complete: bool) -> bool {
-        let mut sent = lock(&self.sending_changes);
-        host_mirror::send_changes(&*self.place, complete, &mut sent, |pieces| self.send_message(pieces))
     }
 
     fn write(&self, out: &mut dyn Answers, pieces: &[&[u8]]) {
@@ -890,66 +894,6 @@ impl<P: Place> Worker<P> {
         }
         let left = limit.saturating_sub(began.elapsed()).as_millis();
         self.attendant.carry_out(Control::Drain { limit_ms: u32::try_from(left).unwrap_or(limit_ms) })
-    }
-
-    /// Makes staging areas for large copies until there are so many.
-    fn provide_areas(&self, at_least: u32) -> Result<ControlReply, Refused> {
-        self.place.provide_areas(at_least).map(|()| ControlReply::Ok).map_err(Refused::Driver)
-    }
-
-    /// Starts the threads of connections for large copies in one direction.
-    fn open_bulk(self: &Arc<Self>, ticket: &[u8; 32], to_device: bool, shared: bool) -> Result<ControlReply, Refused> {
-        let connections = self.attendant.stripes().take(ticket)?;
-        if let Some(first) = connections.first().filter(|_| shared) {
-            bulk::receive_file(first, self.place.staging(), Instant::now() + SETUP).map_err(|e| Refused::Other(e.to_string()))?;
-        }
-        let mut connections: Vec<bulk::Slots> = connections.into_iter().map(bulk::Slots::new).collect();
-        // Under one lock: connections of the other direction may be opened at the same time, and must know the areas that are made for these.
-        lock(&self.gpu_areas).admit(&mut connections, &*self.place).map_err(|why| {
-            complain(&format!("connections for large copies do not reach the GPU's memory: {why}"));
-            Refused::Other(why.to_string())
-        })?;
-        self.provide_areas(1)?;
-        if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
-            return Err(Refused::Other("large copies have their connections already".into()));
-        }
-        // No thread begins before all are there: one whose connection is closed ends this process.
-        let mut begin = Vec::new();
-        for mut slots in connections {
-            bulk::prepare(slots.conn()).map_err(|e| Refused::Other(e.to_string()))?;
-            let (worker, (go, wait)) = (self.clone(), mpsc::channel());
-            let started = threads::spawn("bulk", move || {
-                if wait.recv().is_ok() {
-                    worker.carry_bulk(&mut slots, to_device);
-                }
-            });
-            started.map_err(|e| Refused::Other(format!("cannot start a thread: {e}")))?;
-            begin.push(go);
-        }
-        for go in begin {
-            // Its thread waits for this.
-            let _ = go.send(());
-        }
-        if !to_device {
-            self.place.staging().begin_to_carry_changes();
-        }
-        Ok(ControlReply::Ok)
-    }
-
-    /// Serves a connection for large copies. Without it this process is of no use to the job.
-    fn carry_bulk(&self, slots: &mut bulk::Slots, to_device: bool) {
-        // SAFETY: affects only how late this thread's sleeps may end.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
-        let staging = self.place.staging();
-        let carried = if to_device {
-            bulk::receive(slots, staging)
-        } else {
-            bulk::send(slots, staging, &|bytes| self.counting.answer(bytes))
-        };
-        if !self.conn.wait_gone(BULK_END) {
-            carried.unwrap_or_else(|why| complain(&format!("a connection for large copies has failed: {why}")));
-        }
-        leave(1, &self.conn);
     }
 
     fn reply(&self, ticket: u64, reply: &ControlReply) {

@@ -442,7 +442,7 @@ impl Device {
         // These calls clean up or end something: that it no longer exists is not an error of the program. A failure of calls in a graph
         // is reported by the graph's launch.
         let reported_otherwise =
-            matches!(call, id::HOST_BYTES | id::PEER_UNMAP | id::CHUNK_WITHDRAW | id::GRAPH_CALL | id::GRAPH_END);
+            matches!(call, id::HOST_BYTES | id::HOST_RUNS | id::PEER_UNMAP | id::CHUNK_WITHDRAW | id::GRAPH_CALL | id::GRAPH_END);
         if !code::is_sticky(rc) && !reported_otherwise && self.failure.waits(rc) {
             let name = replayer::call_name(call);
             tracing::warn!(target: "place", "{name} on GPU {} failed with error {rc} after its call had returned", self.index);

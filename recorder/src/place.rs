@@ -51,6 +51,8 @@ pub(crate) struct Pin {
     pub(crate) apart: bool,
     /// Number of its slab; 0 without one.
     slab: u64,
+    /// Whether the place has it in its GPU's memory.
+    on_gpu: bool,
     /// Whether the job has freed the memory without informing the place: the job may have allocated other memory there since.
     gone: bool,
 }
@@ -291,6 +293,15 @@ impl Holder for Worker<'_> {
     }
 }
 
+/// Opens connections for changes of blocks that a place has put into its GPU's memory, unless there are some. On a thread of its own: it may take long, and
+/// the caller holds locks. Until they are there, and if there are none, changes travel over the connection of the calls. If they cannot be opened, the next such
+/// block tries again after a while.
+fn open_for_changes(link: &Arc<Link>) {
+    let link = link.clone();
+    let open = move || _ = link.has_bulk(false, || bulk_connections(&link));
+    let _ = crate::base::spawn::spawn("mrcuda-open", open);
+}
+
 impl Worker<'_> {
     /// See [`Place::is_apart`].
     pub(crate) fn is_apart(&self, filed: bool) -> bool {
@@ -314,7 +325,7 @@ impl Worker<'_> {
         let apart = self.is_apart(filed);
         let mut body = Vec::with_capacity(64);
         HostPin { address: at, bytes, flags, apart, exclusive, slab }.put(&mut body);
-        let pinned = Pin { bytes, apart, slab: slab.number, gone: false };
+        let pinned = Pin { bytes, apart, slab: slab.number, on_gpu: false, gone: false };
         if apart && self.executes() && self.mirrors_slab(&slab) && !SEVERAL_DEVICES.load(Ordering::Acquire) {
             // SAFETY: guaranteed by the caller.
             let sent = unsafe { self.link.keep_block_alike(&body, at, bytes) };
@@ -343,13 +354,10 @@ impl Worker<'_> {
             // SAFETY: guaranteed by the caller.
             unsafe { self.link.keep_alike(start, at + bytes - start, exclusive) }.map_err(|_| code::ERROR_OUT_OF_MEMORY)?;
         }
-        lock(&self.pins.all).insert(at, pinned);
-        if is_on_gpu {
-            // On a thread of its own: opening connections may take long, and the caller holds locks. Until they are there, and if there are none, its
-            // changes come over the connection of the calls.
-            let link = self.link.clone();
-            let open = move || _ = link.has_bulk(false, || bulk_connections(&link));
-            let _ = crate::base::spawn::spawn("mrcuda-open", open);
+        lock(&self.pins.all).insert(at, Pin { on_gpu: is_on_gpu, ..pinned });
+        // A target may never be used. One that comes to be is looked at again (`Place::begin_to_execute`), behind this block.
+        if is_on_gpu && self.executes() {
+            open_for_changes(self.link);
         }
         Ok(Some(span))
     }
@@ -473,7 +481,7 @@ impl Place {
         workers.push((Arc::downgrade(&link), pins.clone()));
         drop(workers);
         let (known, to) = (pins.clone(), Arc::downgrade(&link));
-        link.set_watch(move |lines| {
+        link.set_watch(naming::may_be_named, move |lines| {
             to.upgrade().is_some_and(|link| naming::named_by(lines, &Worker { link: &link, pins: &known }))
         });
         Place::Remote { link, spec: spec.clone(), pins, _writes: shares.then(|| Arc::new(UnseenWriter::sharing())), kept }
@@ -488,10 +496,17 @@ impl Place {
     /// Notes that a device of the job executes at the place from now on: host memory that it was given as a target, because its
     /// address was found in other memory, may be used by GPUs.
     pub(crate) fn begin_to_execute(&self) {
-        let Place::Remote { pins, .. } = self else { return };
+        let Place::Remote { link, pins, .. } = self else { return };
         pins.executes.store(true, Ordering::Release);
-        let mirrored: Vec<u64> = lock(&pins.all).iter().filter(|(_, pin)| pin.apart && !pin.gone).map(|(at, _)| *at).collect();
+        let all = lock(&pins.all);
+        let there = || all.iter().filter(|(_, pin)| !pin.gone);
+        let mirrored: Vec<u64> = there().filter(|(_, pin)| pin.apart).map(|(at, _)| *at).collect();
+        let any_on_gpu = there().any(|(_, pin)| pin.on_gpu);
+        drop(all);
         naming::note_found(&mirrored);
+        if any_on_gpu {
+            open_for_changes(link);
+        }
     }
 
     /// Describes the place's GPU.

@@ -19,20 +19,23 @@ fn native(scene: &Scene, name: &str, args: &[&str]) -> Outcome {
 }
 
 /// Runs the program at a server that mirrors its memory, with so many connections for large copies: for each block, whether it was in the GPU's memory
-/// there, and how many bytes of its changes these connections have carried.
-fn blocks_at(scene: &Scene, server: &Server, native: &Outcome, connections: &str) -> (Vec<bool>, u64) {
+/// there, and how many bytes of the GPU's changes and of the host's these connections have carried.
+fn blocks_at(scene: &Scene, server: &Server, native: &Outcome, connections: &str) -> (Vec<bool>, [u64; 2]) {
     let log = scene.path.join(format!("log-{connections}"));
     let env = [("MRCUDA_LOG", log.to_str().unwrap()), ("MRCUDA_BULK_CONNECTIONS", connections)];
     let options = ["--server", &server.place(0), "--managed", "exclusive"];
     let outcome = Job::start(scene, "job", &options, &program("exclusive"), &STEPS, &env).wait(LIMIT);
     assert_identical(&outcome, native);
     let log = std::fs::read_to_string(&log).unwrap();
-    let carried = log.lines().find_map(|line| {
-        let of_changes = line.split_once("exit: sent HostBytes: ")?.1.split_once(" bytes over connections of their own")?.0;
-        of_changes.rsplit(' ').next()?.parse().ok()
+    let carried = ["HostBytes", "HostRuns"].map(|call| {
+        let of_changes = |line: &str| {
+            let sent = line.split_once(&format!("exit: sent {call}: "))?.1.split_once(" bytes over connections of their own")?.0;
+            sent.rsplit(' ').next()?.parse().ok()
+        };
+        log.lines().find_map(of_changes).unwrap_or(0)
     });
     let blocks = log.lines().filter_map(|line| Some(line.split_once("is in the GPU's memory there: ")?.1 == "true")).collect();
-    (blocks, carried.unwrap_or(0))
+    (blocks, carried)
 }
 
 /// A load waits for streams, which wait for what the job sends behind changes of this memory.
@@ -54,11 +57,11 @@ fn at_a_server_the_gpu_has_large_blocks() {
     let scene = Scene::new("exclusive-tcp");
     let server = Server::start(&scene, "one");
     let native = native(&scene, "exclusive", &STEPS);
-    // Each kernel changes words all over a block of 2 MiB: the connections for large copies carry that, if there are any.
+    // Each kernel changes words all over a block of 2 MiB, and so does the host: the connections for large copies carry that, if there are any.
     for connections in ["0", "1", "5"] {
         let (blocks, carried) = blocks_at(&scene, &server, &native, connections);
         assert!(blocks.len() >= 3 && blocks.iter().all(|there| *there), "{blocks:?}");
-        assert_eq!(carried > 0, connections != "0", "{carried} with {connections}");
+        assert_eq!(carried.map(|bytes| bytes > 0), [connections != "0"; 2], "{carried:?} with {connections}");
     }
     // On this machine kernels use the job's own memory.
     for place in ["local", &server.unix_place(0)] {
@@ -77,7 +80,7 @@ fn a_small_gpu_has_none_of_them() {
     let native = native(&scene, "exclusive", &STEPS);
     let (blocks, carried) = blocks_at(&scene, &server, &native, "2");
     assert!(blocks.len() >= 3 && blocks.iter().all(|there| !there), "{blocks:?}");
-    assert_eq!(carried, 0);
+    assert_eq!(carried, [0, 0]);
 }
 
 #[test]

@@ -218,13 +218,13 @@ fn without_staging_memory_they_travel_with_the_calls() {
     let native = native(&scene, "pageable", &args);
     let server = Server::start_with(&scene, "one", &["--max-pinned", "1M"], &[]);
     let program = Programs::get().path(Linkage::Static, "pageable");
-    let mut job = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &[]);
-    job.wait_ready(LIMIT).unwrap();
-    while job.runs() {
-        assert_eq!(threads(job.pid()), 0);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let log = scene.path.join("log");
+    let env = [("MRCUDA_LOG", log.to_str().unwrap())];
+    let job = Job::start(&scene, "job", &["--server", &server.place(0)], &program, &args, &env);
     assert_identical(&job.wait(LIMIT), &native);
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.contains("exit: sent CopyIn: ") && log.contains("exit: sent CopyOut: "), "{log}");
+    assert!(!log.contains("exit: sent BulkIn: ") && !log.contains("exit: sent BulkOut: "), "{log}");
 }
 
 /// Programs that copy in many ways, in small pieces.

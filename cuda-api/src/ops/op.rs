@@ -201,6 +201,9 @@ operations! {
     /// once, before earlier calls that are still queued. A byte 1 behind them: the next message has more of the same changes, all of memory that
     /// the job uses exclusively, and these may be applied with them.
     HOST_BYTES HostBytes = 0x0f66 known;
+    /// No body: the job has changed much of the host memory that it uses exclusively, and the changes travel over the connections of large copies.
+    /// The place asks for them. Applied at once, before earlier calls that are still queued; messages behind it come after the changes.
+    HOST_RUNS HostRuns = 0x0f6a nothing;
     /// Destroys the primary context and creates it anew. Waits.
     CONTEXT_RESET ContextReset = 0x0f28 nothing;
     /// [`crate::ops::HostCall`]: a function of the job's process in stream order. The answer (i32: the status for a

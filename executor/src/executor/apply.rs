@@ -14,7 +14,7 @@ impl Executor {
     pub fn apply(&self, call: u16, body: &[u8], reply: &mut Vec<u8>) -> Applied {
         let op = Op::from_id(call);
         if self.has_copies_at_rest()
-            && !matches!(op, Some(Op::CopyInAtRest | Op::HostDone | Op::HostBytes | Op::HostBlock | Op::HostPin))
+            && !matches!(op, Some(Op::CopyInAtRest | Op::HostDone | Op::HostBytes | Op::HostRuns | Op::HostBlock | Op::HostPin))
             && let Err(rc) = self.finish_copies()
         {
             return Applied::Done(rc);
@@ -23,6 +23,7 @@ impl Executor {
             // Handled without any lock that the waiting call may hold.
             Some(Op::HostDone) => self.job_says_done(body).map(|()| None),
             Some(Op::HostBytes) => self.host_bytes(body).map(|()| None),
+            Some(Op::HostRuns) => self.host_runs().map(|()| None),
             Some(Op::HostBlock) => self.host_block(body).map(|()| None),
             // These lock the context's state themselves.
             Some(Op::ContextReset) => {
@@ -44,7 +45,9 @@ impl Executor {
         let life = self.life();
         match op {
             // See `apply`.
-            Op::HostDone | Op::HostBytes | Op::HostBlock | Op::ContextReset | Op::Batch => return Err(code::ERROR_NOT_SUPPORTED),
+            Op::HostDone | Op::HostBytes | Op::HostRuns | Op::HostBlock | Op::ContextReset | Op::Batch => {
+                return Err(code::ERROR_NOT_SUPPORTED);
+            }
             Op::Launch => self.launch(body)?,
             Op::MaxActiveClusters | Op::MaxClusterSize => self.clusters(op, body)?.put(reply),
             Op::TensorMapTiled => self.tensor_map(body, reply)?,

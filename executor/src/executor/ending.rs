@@ -46,6 +46,7 @@ impl Executor {
         self.graphs_ended();
         self.arrays_ended();
         buffers::forget_spares(&self.gpu, life.number);
+        *lock(&self.pinned.gpu_buffers) = None;
         self.end_hashes();
         self.forget_all_waits();
         self.end_holds();
@@ -111,6 +112,7 @@ impl Executor {
         self.end_arrays();
         self.end_gpu_blocks();
         buffers::forget_spares(&self.gpu, life.number);
+        *lock(&self.pinned.gpu_buffers) = None;
         self.end_hashes();
         life.end(&self.gpu);
         self.unmap_all();

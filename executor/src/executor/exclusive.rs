@@ -3,10 +3,10 @@
 //!
 //! The driver takes an address in such a block for one of the device, so copies name it as device memory whatever the job's call says.
 
-use super::state::gpu_blocks::{Contents, GpuBlocks};
+use super::state::gpu_blocks::{BUFFERS, Contents, GpuBlocks};
 use super::state::pinned::{From, Part};
 use super::{ContextState, Executor};
-use crate::host_mirror::{self, LINE_BYTES, MORE, PlaceChanges};
+use crate::host_mirror::{self, LINE_BYTES, LinesOfRuns, MORE, PlaceChanges};
 use crate::limits::{Held, MAX_PINNED_BLOCKS};
 use cuda_api::address_map::{GRANULE, HOST, HOST_END, PAGE, SLOT, SMALLEST_EXCLUSIVE, slot};
 use cuda_api::code::{self, Code};
@@ -98,7 +98,13 @@ impl Executor {
         let context = (self.context.load(Ordering::Acquire), life.number);
         let blocks = match blocks {
             Some(blocks) => blocks,
-            none => none.insert(GpuBlocks::new(&self.gpu, life.own, context, &self.pinned.budget)?),
+            none => {
+                let mut buffers = lock(&self.pinned.gpu_buffers);
+                if buffers.is_none() {
+                    *buffers = Some(self.pinned.budget.hold(BUFFERS).ok_or(code::ERROR_OUT_OF_MEMORY)?);
+                }
+                none.insert(GpuBlocks::new(&self.gpu, life.own, context)?)
+            }
         };
         blocks.add(at, bytes, slot, held)
     }
@@ -117,19 +123,26 @@ impl Executor {
 
     /// Passes on what the GPU has changed in these blocks since the last call, or gives it to the connections for large copies and waits until the job
     /// has it. Must be called before an answer that shows that work is complete. `sent`: number of messages with changes that come before.
-    pub fn collect_gpu_changes(&self, sent: u64, send: &mut dyn FnMut(PlaceChanges)) {
+    ///
+    /// # Errors
+    /// The driver's, although the context has not failed. Some changes may not have been passed on, and some may be found once more, when the job has
+    /// already changed the same bytes: the place must not answer any more.
+    pub fn collect_gpu_changes(&self, sent: u64, send: &mut dyn FnMut(PlaceChanges)) -> Result<(), Code> {
         if self.pinned.on_gpu.is_empty() || self.make_current().is_err() {
-            return;
+            return Ok(());
         }
         let mut blocks = lock(&self.pinned.gpu_blocks);
-        let Some(blocks) = &mut *blocks else { return };
+        let Some(blocks) = &mut *blocks else { return Ok(()) };
         let (messages, requests) = {
             let apart = lock(&self.pinned.apart);
             (apart.taken, apart.blocks)
         };
-        // The job learns from its next call that the context has failed. All changes have arrived while the blocks are locked: another one may come to
-        // the address of one that is freed.
-        let _ = blocks.scan((self.staging(), sent), |lines| send(PlaceChanges { messages, blocks: requests, lines }));
+        // All changes have arrived while the blocks are locked: another one may come to the address of one that is freed.
+        match blocks.scan((self.staging(), sent), |lines| send(PlaceChanges { messages, blocks: requests, lines })) {
+            // The job learns from its next call that the context has failed.
+            Err(rc) if code::is_sticky(rc) => Ok(()),
+            scanned => scanned,
+        }
     }
 
     /// Tells lines of blocks in the GPU's memory from others.
@@ -179,6 +192,40 @@ impl Executor {
         apart.taken += 1;
         let known = (rest.is_empty() || more) & apart.mirrored.take_over(bytes, |_| 0) & applied?;
         if known { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    }
+
+    /// Applies changes of the job that come over the connections of copies to the host. Like other messages with changes it is applied entirely before
+    /// the next one; scans may find a part of them, which differs in neither copy.
+    pub(super) fn host_runs(&self) -> Result<(), Code> {
+        let staging = self.staging();
+        if !staging.begin_from_job() {
+            return Err(code::ERROR_INVALID_VALUE);
+        }
+        let mut applied = self.make_current().map(|()| true);
+        // Also after an error: connections have asked for them.
+        while let Some(changes) = staging.next_from_job() {
+            applied = applied.and_then(|known| Ok(self.apply_runs(&changes)? & known));
+            staging.give_back(changes);
+        }
+        staging.end_from_job();
+        if let Some(blocks) = &mut *lock(&self.pinned.gpu_blocks) {
+            applied = applied.and_then(|known| blocks.finish_launches().map(|()| known));
+        }
+        if applied? { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+    }
+
+    /// Applies one message; returns false if some of its lines are not of mirrored memory.
+    fn apply_runs(&self, changes: &LinesOfRuns) -> Result<bool, Code> {
+        let mut blocks = lock(&self.pinned.gpu_blocks);
+        if let Some(blocks) = &mut *blocks
+            && blocks.apply_runs(changes)?
+        {
+            return Ok(true);
+        }
+        // Blocks may have been taken from the GPU meanwhile.
+        let (on_gpu, others) = partition(&changes.lines, self.is_line_on_gpu());
+        let known = blocks.as_mut().map_or(Ok(on_gpu.is_empty()), |blocks| blocks.apply(&on_gpu, true))?;
+        Ok(known & lock(&self.pinned.apart).mirrored.take_over(others.as_flattened(), |_| 0))
     }
 
     /// Takes all blocks from the GPU, whose context is about to end or that does not use them. The caller holds the lock of the blocks until it

@@ -4,6 +4,7 @@
 
 use super::compare::{PIECE, found_in, in_threads, spread};
 use super::line::{LINE, Line, WORDS, of_word};
+use super::part_locks::PART as MESSAGE_PART;
 use super::{LINE_BYTES, MirroredMemory, word_of_line};
 use cuda_api::address_map::PAGE;
 use std::collections::BTreeSet;
@@ -21,6 +22,22 @@ const PART: u64 = 16 << 20;
 /// Exclusive memory that may have changed and was not compared since: ranges of at most a piece, the last one first.
 #[derive(Debug)]
 pub struct Touched(Vec<Range<u64>>);
+
+impl Touched {
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Parts of it whose changes fit into one message of runs each ([`MirroredMemory::encode_part`]), the last one first.
+    pub fn into_parts(self) -> Vec<Range<u64>> {
+        let cut = |range: Range<u64>| {
+            let starts = (range.start / MESSAGE_PART..range.end.div_ceil(MESSAGE_PART)).rev();
+            starts.map(move |i| range.start.max(i * MESSAGE_PART)..range.end.min((i + 1) * MESSAGE_PART))
+        };
+        self.0.into_iter().flat_map(cut).collect()
+    }
+}
 
 impl MirroredMemory {
     /// As [`MirroredMemory::add`], for memory that the job uses exclusively: only [`MirroredMemory::next_lines`] finds its changes.

@@ -1,12 +1,15 @@
 //! Changes of exclusive memory as runs of lines, for connections that carry many of them (docs/formats.md, "Large copies"): 72 or 64 bytes for each
 //! line instead of 80. Nothing depends on the order in which they are applied, so several threads do it at a time.
 
-use super::MirroredMemory;
-use super::compare::spread;
+use super::compare::{spread, word};
 use super::exclusive::store;
 use super::line::{LINE, WORDS, of_word};
+use super::part_locks::{PART, PartLocks};
+use super::{LINE_BYTES, MirroredMemory};
 use cuda_api::address_map::PAGE;
+use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes before the masks and the lines of a run: its address, the number of its lines, and whether there are masks.
@@ -16,9 +19,11 @@ const WHOLE: u32 = 0;
 const MASKED: u32 = 1;
 
 /// Maximum number of lines of which one message is made.
-pub const RUNS_LINES: usize = (512 << 10) / LINE as usize;
+pub const RUNS_LINES: usize = (PART / LINE) as usize;
 /// Maximum number of bytes of its runs: each line is a run.
 pub const RUNS_BYTES: usize = RUNS_LINES * (HEAD + 8 + LINE as usize);
+
+const PAGE_BYTES: usize = PAGE as usize;
 
 type Bytes = [u8; LINE as usize];
 
@@ -42,7 +47,6 @@ fn differing_bytes(a: &Bytes, b: &Bytes) -> u64 {
 
 /// Appends what differs between two copies of the lines at an address, as runs; `was` becomes the same as `now`. `masks` is a reused buffer.
 pub(crate) fn encode_runs(address: u64, now: &[u8], was: &mut [u8], masks: &mut Vec<u8>, to: &mut Vec<u8>) {
-    const PAGE_BYTES: usize = PAGE as usize;
     let mut end_run = |masks: &mut Vec<u8>, end: usize| {
         let count = masks.len() / 8;
         if count == 0 {
@@ -103,18 +107,65 @@ impl<'a> Run<'a> {
         Some((Run { range: address..end, masks: masks.as_chunks().0, lines: lines.as_chunks().0 }, rest))
     }
 
+    /// The addresses, masks and bytes of its lines.
+    fn lines(&self) -> impl Iterator<Item = (u64, u64, &'a Bytes)> {
+        let masks = self.masks;
+        let mask = move |number: usize| masks.get(number).map_or(u64::MAX, |mask| u64::from_le_bytes(*mask));
+        let starts = self.range.clone().step_by(LINE as usize);
+        starts.zip(self.lines).enumerate().map(move |(number, (at, line))| (at, mask(number), line))
+    }
+
     /// Applies it to the memory at its address.
     ///
     /// # Safety
     /// The memory is mapped and writable. `agreed` is its shadow copy.
-    unsafe fn apply(&self, agreed: &[AtomicU64]) {
-        let starts = self.range.clone().step_by(LINE as usize);
-        for (number, ((at, line), agreed)) in starts.zip(self.lines).zip(agreed.as_chunks().0).enumerate() {
-            let mask = self.masks.get(number).map_or(u64::MAX, |mask| u64::from_le_bytes(*mask));
+    unsafe fn apply(&self, agreed: &[AtomicU64], locks: &PartLocks) {
+        let mut locked: Option<(u64, MutexGuard<'_, ()>)> = None;
+        for ((at, mask, line), agreed) in self.lines().zip(agreed.as_chunks().0) {
+            if locked.as_ref().is_none_or(|(part, _)| *part != at / PART) {
+                // The one before it first: two threads must not wait for each other.
+                drop(locked.take());
+                locked = Some((at / PART, locks.lock(at)));
+            }
             let theirs: [u64; WORDS] = std::array::from_fn(|i| u64::from_le_bytes(line.as_chunks().0[i]));
             // SAFETY: guaranteed by the caller.
             unsafe { put(at, mask, &theirs, agreed) };
         }
+    }
+}
+
+/// Lines as they are in other messages of changes, of which each has a higher address than the one before.
+#[derive(Debug, Default)]
+pub struct LinesOfRuns {
+    pub(crate) lines: Vec<[u8; LINE_BYTES]>,
+}
+
+impl LinesOfRuns {
+    /// Becomes the lines of a message of runs. Returns false if it is malformed, has more lines than one may have, or has them in another order.
+    pub fn fill(&mut self, mut message: &[u8]) -> bool {
+        self.lines.clear();
+        let mut end = 0;
+        while !message.is_empty() {
+            let Some((run, rest)) = Run::first(message) else { return false };
+            if run.range.start < end || run.lines.len() > RUNS_LINES - self.lines.len() {
+                return false;
+            }
+            (end, message) = (run.range.end, rest);
+            self.lines.extend(run.lines().map(|(at, mask, bytes)| {
+                let mut line = [0; LINE_BYTES];
+                line[..8].copy_from_slice(&at.to_le_bytes());
+                line[8..16].copy_from_slice(&mask.to_le_bytes());
+                line[16..].copy_from_slice(bytes);
+                line
+            }));
+        }
+        true
+    }
+
+    /// From the first line to the end of the last one.
+    pub(crate) fn range(&self) -> Range<u64> {
+        let at = |line: Option<&[u8; LINE_BYTES]>| line.map(|line| super::word_of_line(line, 0));
+        at(self.lines.first()).zip(at(self.lines.last())).map_or(0..0, |(first, last)| first..last + LINE)
     }
 }
 
@@ -145,10 +196,56 @@ impl MirroredMemory {
             let [first, end] = [run.range.start, run.range.end].map(|at| (at - start) as usize / 8);
             if let Some(agreed) = part.agreed.shared_words().get(first..end) {
                 // SAFETY: inside of a part, which is mapped (`MirroredMemory::add`).
-                unsafe { run.apply(agreed) };
+                unsafe { run.apply(agreed, &self.part_locks) };
             }
         }
         true
+    }
+
+    /// Writes what this side has changed in a [part](super::Touched::into_parts) of exclusive memory as runs; nothing if it is none any more. Other threads
+    /// may do the same with other parts meanwhile. `seen` gets each page that has changed. `masks` is a reused buffer.
+    pub fn encode_part(&self, part: &Range<u64>, masks: &mut Vec<u8>, to: &mut Vec<u8>, mut seen: impl FnMut(&[u8])) {
+        to.clear();
+        let block = self.parts.range(..=part.start).next_back().filter(|(_, block)| block.exclusive);
+        let words = |start: &u64| (part.start - start) as usize / 8..(part.end - start) as usize / 8;
+        let Some(agreed) = block.and_then(|(start, block)| block.agreed.shared_words().get(words(start))) else { return };
+        let _found_by_one = self.part_locks.lock(part.start);
+        let (mut now, mut was) = ([0u64; PAGE_BYTES / 8], [0u64; PAGE_BYTES / 8]);
+        for (page, agreed) in (part.start..).step_by(PAGE_BYTES).zip(agreed.as_chunks::<{ PAGE_BYTES / 8 }>().0) {
+            // SAFETY: the page is mapped (`MirroredMemory::add`), and only holders of this lock write to its shadow copy. The program may write to the
+            // page: a concurrent change is found now or later.
+            if unsafe { libc::memcmp(page as *const c_void, agreed.as_ptr().cast(), PAGE_BYTES) } == 0 {
+                continue;
+            }
+            for (i, (now, was)) in now.iter_mut().zip(&mut was).enumerate() {
+                // SAFETY: inside of that page. Each word is read once: the other side gets what is agreed on from now on.
+                *now = unsafe { word(page + 8 * i as u64) }.load(Ordering::Relaxed);
+                *was = agreed[i].load(Ordering::Relaxed);
+            }
+            // SAFETY: words have no padding, and this machine's byte order is that of all formats.
+            let (ours, theirs) = unsafe {
+                let theirs = std::slice::from_raw_parts_mut(was.as_mut_ptr().cast(), PAGE_BYTES);
+                (std::slice::from_raw_parts(now.as_ptr().cast(), PAGE_BYTES), theirs)
+            };
+            seen(ours);
+            encode_runs(page, ours, theirs, masks, to);
+            agreed.iter().zip(&now).for_each(|(agreed, now)| agreed.store(*now, Ordering::Relaxed));
+        }
+    }
+
+    /// The lines of a part, as if all of them had changed; none if it is no part any more.
+    pub fn lines_of_part(&self, part: &Range<u64>) -> Vec<super::Line> {
+        let block = self.parts.range(..=part.start).next_back().filter(|(_, block)| block.exclusive);
+        if block.is_none_or(|(start, block)| part.end - start > block.agreed.len as u64) {
+            return Vec::new();
+        }
+        let line = |at: u64| {
+            let mut line = [at, u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0];
+            // SAFETY: inside of a block, which is mapped (`MirroredMemory::add`).
+            line[2..].iter_mut().enumerate().for_each(|(i, to)| *to = unsafe { word(at + 8 * i as u64) }.load(Ordering::Relaxed));
+            line
+        };
+        part.clone().step_by(LINE as usize).map(line).collect()
     }
 }
 
@@ -271,6 +368,128 @@ mod tests {
         mirrored.remove(at + PAGE);
         assert!(mirrored.take_over_runs(&lines(at + PAGE, 1, 8)));
         assert_eq!(memory[page], 9, "memory that has ended");
+    }
+
+    /// The lines of a message: address, mask, bytes.
+    fn lines_of(message: &[u8]) -> Vec<(u64, u64, Bytes)> {
+        let mut lines = LinesOfRuns::default();
+        assert!(lines.fill(message));
+        let line = |line: &[u8; LINE_BYTES]| {
+            let word = |i| super::super::word_of_line(line, i);
+            (word(0), word(1), *line.last_chunk().unwrap())
+        };
+        lines.lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn parts_have_what_was_changed_since_they_were_encoded() {
+        const PAGES: usize = 2 * RUNS_LINES / 64 + 70;
+        let memory = pages(PAGES);
+        let at = memory.as_ptr() as u64;
+        let mut mirrored = MirroredMemory::of_job();
+        // SAFETY: the pages stay.
+        unsafe { mirrored.add_exclusive(at, memory.len() as u64) }.unwrap();
+        let (mut was, mut random) = (memory.to_vec(), 7u64);
+        let (mut masks, mut message) = (vec![1], vec![1]);
+        for round in 0..6 {
+            for i in (0..memory.len()).filter(|i| round == 0 || i / 4096 % 7 == round) {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                if random >> 60 < 3 {
+                    memory[i] = (random >> 40) as u8;
+                }
+            }
+            let mut touched = Vec::new();
+            // Pages stay touched for a while after they were written: more may be looked at than was changed.
+            for part in mirrored.touched().into_parts() {
+                assert!(part.end - part.start <= PART && part.start / PART == (part.end - 1) / PART);
+                mirrored.encode_part(&part, &mut masks, &mut message, |page| touched.push(page.to_vec()));
+                assert!(message.len() <= RUNS_BYTES);
+                for (address, mask, bytes) in lines_of(&message) {
+                    assert!(part.contains(&address));
+                    for i in 0..64 {
+                        let old = &mut was[(address - at) as usize + i];
+                        assert_eq!(mask >> i & 1 != 0, *old != bytes[i], "a bit for each byte that has changed");
+                        *old = bytes[i];
+                    }
+                }
+                mirrored.encode_part(&part, &mut masks, &mut message, |_| panic!("nothing has changed"));
+                assert!(message.is_empty());
+            }
+            assert!(was == memory, "round {round}");
+            let pages = PAGES.div_ceil(if round == 0 { 1 } else { 7 });
+            assert!((pages - 1..=pages).contains(&touched.len()), "{} of {pages}", touched.len());
+            assert!(touched.iter().all(|page| memory.chunks(4096).any(|now| now == &page[..])));
+        }
+        // Only parts of this memory.
+        memory.fill(1);
+        let end = at + memory.len() as u64;
+        for part in [at - PAGE..at, end - PAGE..end + PAGE, end..end + PAGE] {
+            mirrored.encode_part(&part, &mut masks, &mut message, |_| ());
+            assert!(message.is_empty() && mirrored.lines_of_part(&part).is_empty());
+        }
+        let lines = mirrored.lines_of_part(&(at + PAGE..at + 2 * PAGE));
+        assert_eq!(
+            (lines.len(), lines[1]),
+            (64, [vec![at + PAGE + 64, u64::MAX], vec![0x0101_0101_0101_0101; 8]].concat()[..].try_into().unwrap())
+        );
+    }
+
+    #[test]
+    fn what_one_thread_applies_no_other_finds_as_a_change_of_its_own() {
+        let memory = pages(4);
+        let at = memory.as_ptr() as u64;
+        let mut mirrored = MirroredMemory::of_job();
+        // SAFETY: the pages stay.
+        unsafe { mirrored.add_exclusive(at, 4 * PAGE) }.unwrap();
+        let (mirrored, done) = (&mirrored, std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut was = vec![0; 4 * PAGE as usize];
+                for turn in 0..2000u32 {
+                    let now: Vec<u8> = (0..4 * PAGE as u32).map(|i| (turn + i / 64) as u8).collect();
+                    assert!(mirrored.take_over_runs(&encoded(at, &now, &mut was)));
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            let (mut masks, mut message) = (Vec::new(), Vec::new());
+            while !done.load(Ordering::Relaxed) {
+                mirrored.encode_part(&(at..at + 4 * PAGE), &mut masks, &mut message, |_| ());
+                assert!(message.is_empty());
+            }
+        });
+    }
+
+    #[test]
+    fn lines_of_runs_are_in_order_and_not_more_than_a_part() {
+        let mut of = LinesOfRuns::default();
+        let (first, second) = (lines(0x1000, 2, 1), lines(0x1080, 1, 2));
+        assert!(of.fill(&[&first[..], &second].concat()));
+        assert_eq!((of.lines.len(), of.range()), (3, 0x1000..0x10c0));
+        assert!(of.fill(&second) && of.range() == (0x1080..0x10c0) && of.fill(&[]) && of.range() == (0..0));
+        assert!(!of.fill(&[&second[..], &first].concat()) && !of.fill(&[&second[..], &second].concat()), "another order");
+        assert!(!of.fill(&[&first[..], &lines(0x1040, 1, 2)].concat()), "a line twice");
+        assert!(!of.fill(&first[..first.len() - 1]) && !of.fill(&[7; 16]), "malformed");
+        assert!(of.fill(&lines(0, RUNS_LINES, 1)));
+        assert!(!of.fill(&lines(0, RUNS_LINES + 1, 1)) && !of.fill(&[lines(0, RUNS_LINES, 1), lines(PART, 1, 1)].concat()));
+        // Whatever the heads say: what is taken is in order.
+        let masked = encoded(0x2000, &[1; 256], &mut [0, 1].repeat(128));
+        let (good, mut random, mut taken) = ([&first[..], &second, &masked, &lines(0x3000, 1, 3)].concat(), 1u64, 0);
+        for _ in 0..100_000 {
+            let mut message = good.clone();
+            for _ in 0..2 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let head = [0, HEAD + 128, 2 * HEAD + 192, 3 * HEAD + 192 + 4 * 72][random as usize >> 62];
+                message[head + (random >> 40) as usize % HEAD] ^= 1 << ((random >> 32) % 8);
+            }
+            if of.fill(&message) {
+                taken += 1;
+                let at = |line: &[u8; LINE_BYTES]| super::super::word_of_line(line, 0);
+                assert!(of.lines.is_sorted_by(|a, b| at(a) + LINE <= at(b)) && of.lines.len() <= RUNS_LINES);
+                assert!(of.lines.iter().all(|line| at(line).is_multiple_of(LINE)));
+                assert_eq!(of.range(), at(&of.lines[0])..at(&of.lines[of.lines.len() - 1]) + LINE);
+            }
+        }
+        assert!((1_000..99_000).contains(&taken), "{taken}");
     }
 
     #[test]

@@ -1,9 +1,13 @@
-//! Changes of mirrored memory that is used exclusively, on their way to the job over the connections of copies to the host.
+//! Changes of mirrored memory that is used exclusively, on their way over the connections of copies to the host, in both directions.
 //!
-//! The worker finds them before an answer ([`crate::Executor::collect_gpu_changes`]), and does not go on before the job has applied all of them. So
+//! **To the job.** The worker finds them before an answer ([`crate::Executor::collect_gpu_changes`]), and does not go on before the job has applied all of them. So
 //! whatever it sends later on its own connection comes behind them, and the changes of two scans are never under way at one time.
+//!
+//! **From the job.** The job says in its calls that there are some, and the connections ask for them until it has no more ([`super::Staging::next_from_job`]). The
+//! thread that applies messages writes them to the blocks and takes no later message before all have come. These connections are used because the
+//! threads at their other ends wait for nothing but them; those for copies to the device may wait for calls.
 
-use crate::host_mirror::{LINE, RUNS_LINES, encode_runs};
+use crate::host_mirror::{LINE, LinesOfRuns, RUNS_LINES, encode_runs};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,4 +76,32 @@ pub(super) struct Queue {
     pub(super) waiting: VecDeque<Changes>,
     /// Number of parts whose changes have not arrived.
     pub(super) left: usize,
+}
+
+/// Maximum number of messages with changes of the job that are asked for, or wait to be applied (16 MiB).
+const MESSAGES: usize = 24;
+
+/// Changes of the job that are asked for.
+#[derive(Debug, Default)]
+pub(super) struct FromJob {
+    /// The number of times that the job has had changes.
+    pub(super) round: u64,
+    /// It may have more of them now.
+    pub(super) has_more: bool,
+    /// Questions that were not answered.
+    pub(super) asked: usize,
+    /// Messages that were not applied, and buffers for others.
+    pub(super) came: VecDeque<LinesOfRuns>,
+    pub(super) spare: Vec<LinesOfRuns>,
+    /// Messages that are being applied.
+    pub(super) applied: usize,
+}
+
+impl FromJob {
+    /// Counts a question if there is room for the answer. Returns the round.
+    pub(super) fn ask(&mut self) -> Option<u64> {
+        let may_ask = self.has_more && self.asked + self.came.len() + self.applied < MESSAGES;
+        self.asked += usize::from(may_ask);
+        may_ask.then_some(self.round)
+    }
 }

@@ -422,3 +422,76 @@ fn a_waiting_connection_gets_what_comes() {
     // SAFETY: a word of the area.
     assert_eq!(unsafe { AtomicU32::from_ptr(carried as *mut u32) }.load(Ordering::Acquire), 4);
 }
+
+#[test]
+fn the_job_is_asked_as_long_as_it_has_changes_and_there_is_room() {
+    let s = Staging::new(SMALL);
+    assert!(!s.begin_from_job() && s.try_ask().is_none(), "there are no connections");
+    s.begin_to_carry_changes();
+    assert!(s.try_ask().is_none() && s.try_next_to_host().is_none());
+    for round in 1..3 {
+        assert!(s.begin_from_job());
+        assert!(matches!(s.try_next_to_host(), Some(ToHost::Ask(asked)) if asked == round));
+        let mut asked = 1;
+        while let Some(number) = s.try_ask() {
+            assert_eq!(number, round);
+            asked += 1;
+        }
+        assert!((8..64).contains(&asked), "{asked} messages may be in memory");
+        // What has come, and what is being applied, takes room.
+        (0..asked - 1).for_each(|_| s.answered(Some(s.buffer())));
+        let first = s.next_from_job().unwrap();
+        assert!(s.try_ask().is_none());
+        s.give_back(first);
+        assert!(s.try_ask().is_some() && s.try_ask().is_none());
+        // The one that has no more; another one was asked before.
+        s.answered(None);
+        (1..asked - 1).for_each(|_| s.give_back(s.next_from_job().unwrap()));
+        assert!(s.try_ask().is_none());
+        std::thread::scope(|scope| {
+            let last = scope.spawn(|| s.next_from_job().is_none());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!last.is_finished(), "a question was not answered");
+            s.answered(None);
+            assert!(last.join().unwrap());
+        });
+        s.end_from_job();
+    }
+}
+
+#[test]
+fn a_connection_that_waits_asks_for_changes_of_the_job() {
+    let s = Staging::new(SMALL);
+    s.begin_to_carry_changes();
+    let (rounds, answers) = (std::sync::Mutex::new(Vec::new()), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let (s, rounds, answers) = (&s, &rounds, &answers);
+            scope.spawn(move || {
+                let ToHost::Ask(round) = s.next_to_host() else { panic!("there is nothing else") };
+                lock(rounds).push(round);
+                answers.fetch_add(1, Ordering::Release);
+                // One of them gets changes.
+                s.answered((number == 1).then(|| s.buffer()));
+            });
+        }
+        while lock(&s.state).waiting[0] < 3 {
+            std::thread::yield_now();
+        }
+        // Those that come too late for a round ask in a later one.
+        let mut came = 0;
+        while answers.load(Ordering::Acquire) < 3 {
+            assert!(s.begin_from_job());
+            while let Some(changes) = s.next_from_job() {
+                came += 1;
+                s.give_back(changes);
+                if answers.load(Ordering::Acquire) == 3 {
+                    return;
+                }
+            }
+        }
+        assert_eq!(came, 1);
+    });
+    let rounds = lock(&rounds);
+    assert!(rounds[0] == 1 && rounds.is_sorted());
+}

@@ -1,13 +1,13 @@
 //! Large copies whose bytes travel over connections of their own: the job's end. Threads of these connections read the program's memory,
 //! or write to it, when the worker asks for bytes or sends some.
 //!
-//! They also carry changes of mirrored memory that the program uses exclusively, in the direction from the device.
+//! Those of the direction from the device also carry changes of mirrored memory that the program uses exclusively, in both directions.
 //!
 //! The worker is not trusted: of the program's memory it reaches that of copies which were not over, each byte at most once, and it can
 //! not make a thread use memory that the program has got back ([`Bulk::wait_unused`]).
 
 use super::host_mirror::Alike;
-use crate::bulk::{CHANGES, HEAD, Head, MAX_CHANGES, Via, fill};
+use crate::bulk::{CHANGES, HEAD, Head, MAX_CHANGES, Via, WANTED, fill};
 use crate::carried::Carried;
 use crate::conn::Conn;
 use crate::rdma::queue::Memory;
@@ -319,6 +319,21 @@ impl Bulk {
         if applied { Ok(()) } else { Err(nonsense("malformed changes")) }
     }
 
+    /// Sends changes of exclusive memory, if there are more in this round. `masks` and `scratch` are reused buffers.
+    fn give_changes(&self, conn: &Conn, head: &Head, alike: &Alike, [masks, scratch]: [&mut Vec<u8>; 2]) -> io::Result<()> {
+        if head.via != Via::Connection || head.bytes != 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a strange question for changes"));
+        }
+        alike.next_runs(head.offset, masks, scratch);
+        let bytes = scratch.len() as u64;
+        conn.write_pieces(&[&bytes.to_le_bytes(), scratch])?;
+        let mut t = lock(&self.table);
+        t.bytes[1] = t.bytes[1].saturating_add(bytes);
+        drop(t);
+        traffic::carried(id::HOST_RUNS, bytes, false);
+        Ok(())
+    }
+
     fn wait_while(&self, waits: impl Fn(&Table) -> bool) {
         drop(wait_while(&self.changed, lock(&self.table), |t| waits(t)));
     }
@@ -345,8 +360,6 @@ impl Bulk {
     pub(super) fn add(&self, connections: &[Arc<Conn>]) {
         let mut t = lock(&self.table);
         t.connections.extend_from_slice(connections);
-        // It has prepared one for them.
-        t.areas = t.areas.max(1);
         if t.is_shut {
             t.connections.iter().for_each(|c| c.shutdown());
         }
@@ -397,7 +410,7 @@ impl Bulk {
 
     /// Serves a connection until it ends.
     pub(super) fn serve(&self, conn: &Conn, to_device: bool, alike: &Alike) -> io::Result<()> {
-        let mut scratch = Vec::new();
+        let (mut scratch, mut masks) = (Vec::new(), Vec::new());
         // The kernel takes bytes from memory and puts them there only if they travel as they are.
         let by_kernel = matches!(conn.carried(), Carried::TCP | Carried::UNIX);
         loop {
@@ -407,6 +420,10 @@ impl Bulk {
             if head.token == CHANGES && !to_device {
                 self.take_changes(conn, &head, alike, &mut scratch)?;
                 (&mut &*conn).write_all(&head.bytes.to_le_bytes())?;
+                continue;
+            }
+            if head.token == WANTED && !to_device {
+                self.give_changes(conn, &head, alike, [&mut masks, &mut scratch])?;
                 continue;
             }
             let region = self.region(&head)?;

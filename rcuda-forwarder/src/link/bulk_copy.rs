@@ -25,7 +25,11 @@ pub(super) fn start(shared: &Arc<Shared>, connections: Vec<Arc<Conn>>, to_device
     connections.into_iter().try_for_each(|conn| {
         let shared = shared.clone();
         crate::threads::spawn("mrcuda-bulk", move || shared.common.serve_bulk(&conn, to_device)).map(drop)
-    })
+    })?;
+    if !to_device {
+        shared.common.alike.begin_to_use_connections();
+    }
+    Ok(())
 }
 
 /// A copy that was requested.

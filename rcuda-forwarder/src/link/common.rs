@@ -96,6 +96,7 @@ impl Common {
         self.replies.lose(why);
         self.conn.shutdown();
         self.bulk.shut();
+        self.alike.shut();
     }
 
     /// Sends changes of mirrored memory before a call whose work may read them.

@@ -2,8 +2,9 @@
 //!
 //! The job's changes are sent before each call whose work may read them, in the ring before that call, and
 //! periodically, since a kernel may be polling the memory. The worker's changes are applied by the thread that receives
-//! answers, so they are visible to every thread that has seen a later answer. Many changes of exclusive memory come over the connections for large
-//! copies ([`super::bulk`]): the worker sends no later answer before the threads of these have applied them.
+//! answers, so they are visible to every thread that has seen a later answer. Many changes of exclusive memory travel over the connections for large
+//! copies to the host ([`super::bulk`]), in both directions. The worker sends no later answer before the threads of these have applied its changes. The
+//! job's are found by these threads when the worker asks for them, and the thread that makes a call waits until they are found ([`outgoing`]).
 
 use crate::frame::NO_TICKET;
 use crate::host_mirror::{Pace, Scan};
@@ -12,11 +13,14 @@ use crate::sync::lock;
 use cuda_api::lock::{read_lock, write_lock};
 use cuda_api::ops::id;
 use executor::host_mirror::{Line, MESSAGE_LINES, MORE, MirroredMemory, Touched, bytes_of, joined};
+use outgoing::Outgoing;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
+
+mod outgoing;
 
 /// Maximum number of lines tracked; beyond it, only a byte that is changed at both ends at the same time is affected.
 const MAX_LINES_IN_FLIGHT: usize = 1 << 16;
@@ -24,7 +28,13 @@ const MAX_LINES_IN_FLIGHT: usize = 1 << 16;
 /// In place of a message's number: found, and not sent yet.
 const NOT_YET: u64 = u64::MAX;
 
-pub(super) type Watch = Box<dyn Fn(&[Line]) -> bool + Send + Sync>;
+/// Sees the job's changes before they are sent ([`Alike::set_watch`]).
+pub(super) struct Watch {
+    /// Whether words, as bytes, may name memory; cheap.
+    pub(super) may_name: Box<dyn Fn(&[u8]) -> bool + Send + Sync>,
+    /// Gives the worker the memory that lines name; returns true if it has more now.
+    pub(super) name: Box<dyn Fn(&[Line]) -> bool + Send + Sync>,
+}
 
 /// What was sent of exclusive memory.
 struct Exclusive {
@@ -49,7 +59,8 @@ pub(super) struct Alike {
     /// Number of calls whose work may read or change the memory.
     calls: AtomicU64,
     running: AtomicBool,
-    watch: Mutex<Option<Watch>>,
+    watch: RwLock<Option<Watch>>,
+    outgoing: Outgoing,
 }
 
 impl std::fmt::Debug for Alike {
@@ -170,10 +181,9 @@ impl Alike {
         self.forget(at);
     }
 
-    /// Sets a callback that sees the job's changes before they are sent; it returns true if more memory is mirrored now, whose
-    /// contents are sent first.
+    /// Sets callbacks that see the job's changes before they are sent. If more memory is mirrored then, its contents are sent first.
     pub(super) fn set_watch(&self, watch: Watch) {
-        *lock(&self.watch) = Some(watch);
+        *write_lock(&self.watch) = Some(watch);
     }
 
     /// Applies the worker's changes; false if the message is malformed.
@@ -267,15 +277,18 @@ impl Alike {
     /// Has changes looked at before they are sent. Returns whether more memory is mirrored now; that may have taken time.
     fn name_more(&self, lines: &[Line], waited: &mut Duration) -> bool {
         let asked = Instant::now();
-        let more = lock(&self.watch).as_ref().is_some_and(|watch| watch(lines));
+        let more = read_lock(&self.watch).as_ref().is_some_and(|watch| (watch.name)(lines));
         *waited += if more { asked.elapsed() } else { Duration::ZERO };
         more
     }
 
-    /// Sends the job's changes of exclusive memory, part by part.
+    /// Sends the job's changes of exclusive memory, part by part, or has connections carry them if they may be many.
     fn send_exclusive(&self, ring: &Ring, waited: &mut Duration) -> Result<Exclusive, PushError> {
         let mut exclusive = Exclusive { found: false, more: false };
         let mut touched = write_lock(&self.state).mirrored.touched();
+        if touched.bytes() >= outgoing::MANY && self.outgoing.has_connections() {
+            return self.send_by_connections(ring, touched, waited);
+        }
         // Nothing is sent while the state is locked: the worker may have to be listened to before it takes more.
         while let Some(lists) = self.next_lines(&mut touched) {
             for lines in lists.iter().filter(|lines| !lines.is_empty()) {
@@ -289,6 +302,47 @@ impl Alike {
             }
         }
         Ok(exclusive)
+    }
+
+    /// Has the connections carry what has changed of exclusive memory. The caller holds `order`.
+    fn send_by_connections(&self, ring: &Ring, touched: Touched, waited: &mut Duration) -> Result<Exclusive, PushError> {
+        let began = Instant::now();
+        self.outgoing.begin(touched);
+        let sent = ring.push(id::HOST_RUNS, NO_TICKET, &[]);
+        let found = self.outgoing.finish(sent.is_ok());
+        *waited += began.elapsed();
+        sent?;
+        let found = found.ok_or(PushError::Gone)?;
+        let mut more = false;
+        for part in found.naming {
+            let lines = read_lock(&self.state).mirrored.lines_of_part(&part);
+            more |= self.name_more(&lines, waited);
+        }
+        Ok(Exclusive { found: found.any, more })
+    }
+
+    /// Writes what has changed of the next part of a round in which anything has; nothing if there is none. `masks` is a reused buffer.
+    pub(super) fn next_runs(&self, round: u64, masks: &mut Vec<u8>, to: &mut Vec<u8>) {
+        to.clear();
+        while to.is_empty() {
+            let Some(part) = self.outgoing.next(round) else { return };
+            let mut names = false;
+            let watch = read_lock(&self.watch);
+            let may_name = |page: &[u8]| watch.as_ref().is_some_and(|watch| (watch.may_name)(page));
+            read_lock(&self.state).mirrored.encode_part(&part, masks, to, |page| names = names || may_name(page));
+            drop(watch);
+            self.outgoing.found(part, !to.is_empty(), names);
+        }
+    }
+
+    /// From now on connections to the host carry changes.
+    pub(super) fn begin_to_use_connections(&self) {
+        self.outgoing.begin_to_use_connections();
+    }
+
+    /// The link is lost: nothing waits for its connections any more.
+    pub(super) fn shut(&self) {
+        self.outgoing.shut();
     }
 
     /// The changes in the next part of what was touched, counted as messages.

@@ -546,13 +546,16 @@ fn a_flag_is_sent_behind_what_it_announces_in_exclusive_memory() {
     let shared = Arc::new(AtomicPtr::new(memory.as_mut_ptr()));
     // While the first change is on its way, the program writes to exclusive memory and then sets a flag in other memory.
     let (seen, looks) = (shared.clone(), AtomicUsize::new(0));
-    link.set_watch(move |_| {
-        if looks.fetch_add(1, Ordering::Relaxed) == 0 {
-            set(&seen, 4096, 77);
-            set(&seen, 8192, 1);
-        }
-        false
-    });
+    link.set_watch(
+        |_| true,
+        move |_| {
+            if looks.fetch_add(1, Ordering::Relaxed) == 0 {
+                set(&seen, 4096, 77);
+                set(&seen, 8192, 1);
+            }
+            false
+        },
+    );
     // SAFETY: the pages stay.
     unsafe { link.keep_alike(at + 8192, 4096, false).and_then(|()| link.keep_alike(at, 8192, true)) }.unwrap();
     link.send_changes().unwrap();
@@ -571,18 +574,21 @@ fn exclusive_memory_is_sent_in_parts_and_what_it_names_with_it() {
     memory.fill(0x5a);
     let at = memory.as_ptr() as u64;
     let (known, looks) = (Arc::downgrade(&link), AtomicUsize::new(0));
-    link.set_watch(move |_| {
-        let first = looks.fetch_add(1, Ordering::Relaxed) == 0;
-        if first {
-            // Of either kind.
-            for (page, exclusive) in [(PAGES, true), (PAGES + 1, false)] {
-                let link = known.upgrade().unwrap();
-                // SAFETY: the pages stay.
-                unsafe { link.keep_alike(at + 4096 * page as u64, 4096, exclusive) }.unwrap();
+    link.set_watch(
+        |_| true,
+        move |_| {
+            let first = looks.fetch_add(1, Ordering::Relaxed) == 0;
+            if first {
+                // Of either kind.
+                for (page, exclusive) in [(PAGES, true), (PAGES + 1, false)] {
+                    let link = known.upgrade().unwrap();
+                    // SAFETY: the pages stay.
+                    unsafe { link.keep_alike(at + 4096 * page as u64, 4096, exclusive) }.unwrap();
+                }
             }
-        }
-        first
-    });
+            first
+        },
+    );
     // SAFETY: the pages stay.
     unsafe { link.keep_alike(at, 4096 * PAGES as u64, true) }.unwrap();
     let shared = Arc::downgrade(&link);
@@ -607,21 +613,24 @@ fn what_changes_while_more_memory_is_made_known_is_told_as_it_is() {
     // again.
     set(&shared, 64, 0x1b8);
     let (known, seen, looks) = (Arc::downgrade(&link), shared.clone(), AtomicUsize::new(0));
-    link.set_watch(move |_| {
-        if looks.fetch_add(1, Ordering::Relaxed) > 0 {
-            return false;
-        }
-        set(&seen, 64, 0x210);
-        set(&seen, 4096, 7);
-        // A change of the first word that the worker found before it received ours.
-        let mut line: executor::host_mirror::Line = [0; 10];
-        (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
-        let link = known.upgrade().unwrap();
-        assert!(link.shared.common.alike.take_over(&[&[0; 16], executor::host_mirror::bytes_of(&[line])].concat()));
-        // SAFETY: the pages stay.
-        unsafe { link.keep_alike(at + 4096, 4096, false) }.unwrap();
-        true
-    });
+    link.set_watch(
+        |_| true,
+        move |_| {
+            if looks.fetch_add(1, Ordering::Relaxed) > 0 {
+                return false;
+            }
+            set(&seen, 64, 0x210);
+            set(&seen, 4096, 7);
+            // A change of the first word that the worker found before it received ours.
+            let mut line: executor::host_mirror::Line = [0; 10];
+            (line[0], line[1], line[2]) = (at + 64, 1, 0x55);
+            let link = known.upgrade().unwrap();
+            assert!(link.shared.common.alike.take_over(&[&[0; 16], executor::host_mirror::bytes_of(&[line])].concat()));
+            // SAFETY: the pages stay.
+            unsafe { link.keep_alike(at + 4096, 4096, false) }.unwrap();
+            true
+        },
+    );
     // SAFETY: the pages stay.
     unsafe { link.keep_alike(at, 4096, false) }.unwrap();
     let mut theirs = vec![0; 8192];

@@ -112,8 +112,8 @@ impl Place for Executor {
         Executor::collect_changes(self)
     }
 
-    fn collect_gpu_changes(&self, sent: u64, send: &mut dyn FnMut(PlaceChanges)) {
-        Executor::collect_gpu_changes(self, sent, send);
+    fn collect_gpu_changes(&self, sent: u64, send: &mut dyn FnMut(PlaceChanges)) -> Result<(), Code> {
+        Executor::collect_gpu_changes(self, sent, send)
     }
 
     fn uses_peers(&self) -> bool {

@@ -17,7 +17,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub(crate) const WAIT_FOR_BYTES: u16 = 0x0fe7;
 pub(crate) const HAND_OVER: u16 = 0x0fe8;
 /// From now on the place has mapped memory of another GPU.
 pub(crate) const USE_PEER: u16 = 0x0fe9;
+/// Body: a code. From now on there is mirrored memory, and looking for the GPU's changes fails with this code.
+pub(crate) const FAIL_CHANGES: u16 = 0x0fea;
 /// The process panics in the middle of the call.
 pub(crate) const PANIC: u16 = 0x0fe3;
 
@@ -64,6 +66,8 @@ pub(crate) struct Fake {
     /// The body of [`HAND_OVER`].
     hands_over: Mutex<Option<PathBuf>>,
     uses_peers: AtomicBool,
+    /// See [`FAIL_CHANGES`].
+    fails_changes: AtomicI32,
 }
 
 /// A point that a stream must reach.
@@ -113,6 +117,7 @@ impl Fake {
             bulk: Mutex::default(),
             hands_over: Mutex::default(),
             uses_peers: AtomicBool::default(),
+            fails_changes: AtomicI32::new(code::SUCCESS),
         }))
     }
 
@@ -258,6 +263,8 @@ impl Fake {
             }
             id::HOST_PIN => {}
             FAIL => return Err(i32::get(&mut body).map_err(short)?),
+            FAIL_CHANGES => self.fails_changes.store(i32::get(&mut body).map_err(short)?, Ordering::Release),
+            id::HOST_BYTES => return Err(code::ERROR_NOT_SUPPORTED),
             STUCK => std::thread::sleep(Duration::from_millis(number(body)?)),
             ECHO => {
                 lock(&self.calls).put(reply);
@@ -366,7 +373,7 @@ impl Place for Fake {
     }
 
     fn has_apart(&self) -> bool {
-        false
+        self.fails_changes.load(Ordering::Acquire) != code::SUCCESS
     }
 
     fn end_block(&self, _: &[u8]) -> bool {
@@ -383,6 +390,13 @@ impl Place for Fake {
 
     fn uses_peers(&self) -> bool {
         self.uses_peers.load(Ordering::Relaxed)
+    }
+
+    fn collect_gpu_changes(&self, _: u64, _: &mut dyn FnMut(PlaceChanges)) -> Result<(), Code> {
+        match self.fails_changes.load(Ordering::Acquire) {
+            code::SUCCESS => Ok(()),
+            rc => Err(rc),
+        }
     }
 
     fn prints(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The worker's end of the connections that carry the bytes of large copies: between the job and the staging areas.
 
 use super::text::complain;
-use crate::bulk::{ANSWER, CHANGES, HEAD, Head, Via, fill};
+use crate::bulk::{ANSWER, CHANGES, HEAD, Head, MAX_CHANGES, Via, WANTED, fill};
 use crate::conn::Conn;
 use crate::control::Refused;
 use crate::limits::JOB_UNACKNOWLEDGED;
@@ -185,26 +185,60 @@ pub(super) fn receive(slots: &mut Slots, staging: &Staging) -> io::Result<()> {
     }
 }
 
-/// What was sent to the host and has not arrived.
+/// What was sent to the host and was not answered.
 enum Sent {
     Segment(Segment),
     /// So many bytes of changes.
     Changes(u64),
+    /// A question for changes of the job.
+    Ask,
 }
 
-/// Sends the bytes of copies to the host, or says where the job finds them, and changes; `count` gets the bytes of those. Returns when the connection
-/// fails.
-pub(super) fn send(slots: &mut Slots, staging: &Staging, count: &dyn Fn(usize)) -> io::Result<()> {
+/// Asks the job for changes.
+fn ask(conn: &Conn, round: u64) -> io::Result<Sent> {
+    (&mut &*conn).write_all(&Head { token: WANTED, offset: round, bytes: 0, via: Via::Connection }.bytes())?;
+    Ok(Sent::Ask)
+}
+
+/// Receives changes of the job. `scratch` is a reused buffer.
+fn take_changes(conn: &Conn, bytes: u64, staging: &Staging, scratch: &mut Vec<u8>) -> io::Result<()> {
+    if bytes > MAX_CHANGES {
+        return Err(nonsense());
+    }
+    if bytes == 0 {
+        staging.answered(None);
+        return Ok(());
+    }
+    scratch.resize(bytes as usize, 0);
+    fill(conn, scratch)?;
+    let mut lines = staging.buffer();
+    if !lines.fill(scratch) {
+        return Err(io::Error::new(ErrorKind::InvalidData, "malformed changes"));
+    }
+    staging.answered(Some(lines));
+    Ok(())
+}
+
+/// Sends the bytes of copies to the host, or says where the job finds them, and changes. Also asks for changes of the job and receives them: until
+/// they have come nothing is sent that the job might not read meanwhile. The bytes of changes in both directions are counted. Returns when the connection fails.
+pub(super) fn send(slots: &mut Slots, staging: &Staging, [count_out, count_in]: [&dyn Fn(usize); 2]) -> io::Result<()> {
     let mut sent: VecDeque<Sent> = VecDeque::new();
-    let (mut masks, mut encoded) = (Vec::new(), Vec::new());
+    let (mut masks, mut encoded, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
     let conn = &*slots.conn().clone();
     loop {
+        let asks = sent.iter().filter(|sent| matches!(sent, Sent::Ask)).count();
         let next = match sent.len() {
             0 => Some(staging.next_to_host()),
             SENT => None,
+            _ if asks == ASKED => None,
+            _ if asks > 0 => staging.try_ask().map(ToHost::Ask),
             _ => staging.try_next_to_host(),
         };
         match next {
+            Some(ToHost::Ask(round)) => {
+                sent.push_back(ask(conn, round)?);
+                continue;
+            }
             Some(ToHost::Segment(segment)) => {
                 send_segment(slots, conn, &segment)?;
                 sent.push_back(Sent::Segment(segment));
@@ -215,23 +249,21 @@ pub(super) fn send(slots: &mut Slots, staging: &Staging, count: &dyn Fn(usize)) 
                 let bytes = encoded.len() as u64;
                 let head = Head { token: CHANGES, offset, bytes, via: Via::Connection };
                 conn.write_pieces(&[&head.bytes(), &encoded])?;
-                count(encoded.len());
+                count_out(encoded.len());
                 sent.push_back(Sent::Changes(bytes));
                 continue;
             }
             None => {}
         }
         let Some(first) = sent.pop_front() else { continue };
-        let size = match &first {
-            Sent::Segment(segment) => segment.size() as u64,
-            Sent::Changes(bytes) => *bytes,
-        };
-        if answer(conn)? != size {
-            return Err(nonsense());
-        }
-        match first {
-            Sent::Segment(segment) => staging.over(&segment),
-            Sent::Changes(_) => staging.changes_arrived(),
+        match (first, answer(conn)?) {
+            (Sent::Ask, bytes) => {
+                take_changes(conn, bytes, staging, &mut scratch)?;
+                count_in(bytes as usize);
+            }
+            (Sent::Segment(segment), bytes) if bytes == segment.size() as u64 => staging.over(&segment),
+            (Sent::Changes(size), bytes) if bytes == size => staging.changes_arrived(),
+            _ => return Err(nonsense()),
         }
     }
 }
@@ -331,7 +363,11 @@ mod tests {
                 // It waits for the next copy without a look at the connection, until the process ends.
                 std::thread::spawn(move || {
                     let mut slots = Slots::new(ours.into());
-                    if to_device { receive(&mut slots, staging.staging()) } else { send(&mut slots, staging.staging(), &|_| ()) }
+                    if to_device {
+                        receive(&mut slots, staging.staging())
+                    } else {
+                        send(&mut slots, staging.staging(), [&|_| (); 2])
+                    }
                 });
                 let done = serve(&theirs, &mut host, to_device);
                 assert_eq!(done.is_ok(), writes == usize::MAX, "{writes}: {done:?}");
@@ -364,7 +400,7 @@ mod tests {
             let (end, ended) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 let counted = |bytes| _ = count.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
-                let _ = end.send(send(&mut Slots::new(ours.into()), staging.staging(), &counted));
+                let _ = end.send(send(&mut Slots::new(ours.into()), staging.staging(), [&counted, &|_| ()]));
             });
             let mut bytes = [0; HEAD];
             fill(&theirs, &mut bytes).unwrap();
@@ -381,6 +417,90 @@ mod tests {
             } else {
                 assert!(ended.recv().unwrap().is_err());
             }
+        }
+    }
+
+    /// The job's end of a question: its round.
+    fn asked(conn: &Conn) -> u64 {
+        let mut bytes = [0; HEAD];
+        fill(conn, &mut bytes).unwrap();
+        let head = Head::read(&bytes).unwrap();
+        assert_eq!((head.token, head.bytes, head.via), (WANTED, 0, Via::Connection));
+        head.offset
+    }
+
+    fn say(conn: &Conn, runs: &[u8]) {
+        conn.write_pieces(&[&(runs.len() as u64).to_le_bytes(), runs]).unwrap();
+    }
+
+    /// A run of lines of the same byte.
+    fn run(at: u64, lines: u32, byte: u8) -> Vec<u8> {
+        [&at.to_le_bytes()[..], &lines.to_le_bytes(), &[0; 4], &vec![byte; 64 * lines as usize]].concat()
+    }
+
+    #[test]
+    fn the_job_is_asked_for_changes_until_it_has_no_more() {
+        for by_rdma in [false, true] {
+            let place = place(&[]);
+            place.staging().begin_to_carry_changes();
+            let (over_rdma, plain) = (connections(Nature::good(3, DATA_RING)), crate::conn::pair());
+            let (ours, theirs) = if by_rdma { (over_rdma.0, over_rdma.1) } else { plain };
+            let (staging, counted) = (place.clone(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+            let count = counted.clone();
+            std::thread::spawn(move || {
+                let counted = |bytes| _ = count.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+                send(&mut Slots::new(ours.into()), staging.staging(), [&|_| (), &counted])
+            });
+            for round in 1..3 {
+                assert!(place.staging().begin_from_job());
+                // The next question comes before the first one is answered.
+                assert_eq!([asked(&theirs), asked(&theirs)], [round; 2]);
+                // Bytes for the host come meanwhile, which the job would not read before it has written its answer: they wait.
+                let mut due = begin(&place, 100, false);
+                let mut came = 0;
+                for number in 1..=5 {
+                    let lines = if number < 4 { 8192 } else { 1 };
+                    say(&theirs, &run(1 << 20, lines, number));
+                    let changes = place.staging().next_from_job().unwrap();
+                    place.staging().give_back(changes);
+                    assert_eq!(asked(&theirs), round);
+                    came += 16 + 64 * lines as usize;
+                }
+                say(&theirs, &[]);
+                say(&theirs, &[]);
+                assert!(place.staging().next_from_job().is_none());
+                assert_eq!(counted.swap(0, std::sync::atomic::Ordering::Relaxed), came);
+                let mut host = [1; 100];
+                serve(&theirs, &mut host, false).unwrap();
+                while place.poll(&mut due, &mut Vec::new()).is_none() {
+                    std::thread::yield_now();
+                }
+                assert_eq!(host, [0; 100]);
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_instead_of_changes_ends_the_connection() {
+        let cases = [
+            (MAX_CHANGES + 1).to_le_bytes().to_vec(),
+            u64::MAX.to_le_bytes().to_vec(),
+            [&80u64.to_le_bytes()[..], &run(1, 1, 1)].concat(),
+            [&80u64.to_le_bytes()[..], &run(0, 2, 1)[..80]].concat(),
+            [&160u64.to_le_bytes()[..], &run(64, 1, 1), &run(0, 1, 1)].concat(),
+        ];
+        for nonsense in cases {
+            let place = bare(&[]);
+            place.staging().begin_to_carry_changes();
+            assert!(place.staging().begin_from_job());
+            let ((ours, theirs), staging) = (crate::conn::pair(), place.clone());
+            let (end, ended) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let _ = end.send(send(&mut Slots::new(ours.into()), staging.staging(), [&|_| (); 2]));
+            });
+            asked(&theirs);
+            (&mut &theirs).write_all(&nonsense).unwrap();
+            assert_eq!(ended.recv().unwrap().unwrap_err().kind(), ErrorKind::InvalidData);
         }
     }
 
@@ -408,7 +528,7 @@ mod tests {
                 let [mut slots] = slots;
                 std::thread::spawn(move || match way {
                     true => receive(&mut slots, staging.staging()),
-                    false => send(&mut slots, staging.staging(), &|_| ()),
+                    false => send(&mut slots, staging.staging(), [&|_| (); 2]),
                 });
                 let mut due = begin(&place, BYTES, way);
                 if !way {

@@ -44,6 +44,13 @@ impl Counting {
         }
     }
 
+    /// So many bytes of changes have come over a connection for large copies.
+    pub(super) fn changes(&self, bytes: usize) {
+        if let Some(usage) = &self.usage {
+            usage.count_in(bytes as u64);
+        }
+    }
+
     /// An answer with a body of so many bytes is sent.
     pub(super) fn answer(&self, body: usize) {
         if let Some(usage) = &self.usage {

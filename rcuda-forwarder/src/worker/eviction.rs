@@ -154,7 +154,9 @@ impl Eviction {
     pub(super) fn enter<'e>(&'e self, call: u16, lock: impl FnOnce() -> Option<RwLockReadGuard<'e, ()>>) -> Option<InUse<'e>> {
         // The last call frees the memory, wherever it is. The others do not use it, and calls before them may wait for them: they must not be
         // queued behind these. What a stream does after them is not over before the GPU is idle, so nothing is evicted below it.
-        if !self.is_on() || matches!(call, GOODBYE | id::HOST_DONE | id::HOST_BYTES | id::HOST_BLOCK | id::HOST_PIN) {
+        if !self.is_on()
+            || matches!(call, GOODBYE | id::HOST_DONE | id::HOST_BYTES | id::HOST_RUNS | id::HOST_BLOCK | id::HOST_PIN)
+        {
             return Some(InUse(None));
         }
         let stays = lock()?;
@@ -284,9 +286,18 @@ mod tests {
         let enters = |call| job.enter(call, || Some(job.stay())).is_some();
         assert!(enters(id::LAUNCH) && enters(GOODBYE));
         job.evicted.store(true, Ordering::Release);
-        let calls =
-            [id::LAUNCH, id::BATCH, id::STREAM_SYNC, id::HOST_DONE, GOODBYE, id::HOST_BYTES, id::HOST_BLOCK, id::HOST_PIN];
-        assert_eq!(calls.map(enters), [false, false, false, true, true, true, true, true]);
+        let calls = [
+            id::LAUNCH,
+            id::BATCH,
+            id::STREAM_SYNC,
+            id::HOST_DONE,
+            GOODBYE,
+            id::HOST_BYTES,
+            id::HOST_RUNS,
+            id::HOST_BLOCK,
+            id::HOST_PIN,
+        ];
+        assert_eq!(calls.map(enters), [false, false, false, true, true, true, true, true, true]);
         // Nor do these wait for the lock.
         let alone = job.in_use.try_write();
         assert!(alone.is_ok() && job.enter(id::HOST_DONE, || None).is_some() && job.enter(id::LAUNCH, || None).is_none());

@@ -3,6 +3,7 @@
 
 use crate::host_mirror::{Pace, Scan};
 use crate::place::Place;
+use cuda_api::code::Code;
 use cuda_api::ops::id;
 use executor::host_mirror::{PlaceChanges, bytes_of};
 use std::time::Duration;
@@ -38,7 +39,10 @@ pub(super) fn shows_progress(call: u16) -> bool {
 
 /// Passes changes on in messages, which `sent` counts; returns whether there were any that the program may look at without a call. `complete`: before
 /// an answer that shows progress; otherwise only those.
-pub(super) fn send_changes<P: Place>(place: &P, complete: bool, sent: &mut u64, send: impl Fn(&[&[u8]])) -> bool {
+///
+/// # Errors
+/// That of [`Place::collect_gpu_changes`].
+pub(super) fn send_changes<P: Place>(place: &P, complete: bool, sent: &mut u64, send: impl Fn(&[&[u8]])) -> Result<bool, Code> {
     let before = *sent;
     let mut pass_on = |PlaceChanges { messages, blocks, lines }| {
         for some in lines.chunks(LINES) {
@@ -48,9 +52,9 @@ pub(super) fn send_changes<P: Place>(place: &P, complete: bool, sent: &mut u64, 
         !lines.is_empty()
     };
     if complete {
-        place.collect_gpu_changes(before, &mut |changes| _ = pass_on(changes));
+        place.collect_gpu_changes(before, &mut |changes| _ = pass_on(changes))?;
     }
-    pass_on(place.collect_changes())
+    Ok(pass_on(place.collect_changes()))
 }
 
 /// Scans for changes periodically. `worked` counts the calls that may lead to changes; `send` passes changes on, and returns

@@ -107,7 +107,7 @@ impl Job {
     /// Takes the place's changes; returns how many lines there were.
     fn wait(&mut self) -> usize {
         let (at, bytes, mut count) = (self.at, &mut self.bytes, 0);
-        self.p.exec.collect_gpu_changes(0, &mut |changes| {
+        let scanned = self.p.exec.collect_gpu_changes(0, &mut |changes| {
             for line in &changes.lines {
                 let start = (line[0] - at) as usize;
                 let words: Vec<u8> = line[2..].iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -118,6 +118,7 @@ impl Job {
                 count += 1;
             }
         });
+        assert_eq!(scanned, Ok(()));
         count
     }
 
@@ -517,7 +518,14 @@ fn without_host_memory_for_all_blocks_they_stay_on_the_gpu() {
     job.p.apply(id::CHUNK_MAP, &chunk_of_all_that_is_free(&job.p));
     assert_eq!((job.wait(), job.wait_for_host()), (0, 200));
     job.is_alike();
-    job.p.apply(id::HOST_UNPIN, &body(&job.at, &[]));
+    // The buffers stay pinned, and are counted as long as they are.
+    let more = HOST + (1 << 40);
+    assert_eq!(pin(&job.p, more, 2 << 20, false).0, code::ERROR_OUT_OF_MEMORY);
+    assert_eq!(pin(&job.p, more, 1 << 20, false).0, code::SUCCESS);
+    job.p.apply(id::HOST_UNPIN, &body(&more, &[]));
+    job.p.apply(id::CONTEXT_RESET, &[]);
+    assert_eq!(pin(&job.p, more, 32 << 20, false).0, code::SUCCESS);
+    [job.at, more].iter().for_each(|at| _ = job.p.apply(id::HOST_UNPIN, &body(at, &[])));
     job.p.leave();
 }
 
@@ -694,7 +702,7 @@ fn connections_carry_many_changes_and_have_arrived_when_a_scan_ends() {
             job.fill(whole, 44, turn as u32 - 1, 3 << 14, LEGACY);
             job.fill((21 << 20) + 4092, 4, 77 + turn as u32, 1, LEGACY);
             job.sync(LEGACY);
-            exec.collect_gpu_changes(turn, &mut |_| panic!("so many changes take the connections"));
+            exec.collect_gpu_changes(turn, &mut |_| panic!("so many changes take the connections")).unwrap();
             let at = job.at;
             assert!(apply(&mut job.bytes, at, turn) > 20);
             job.is_alike();
@@ -710,7 +718,7 @@ fn connections_carry_many_changes_and_have_arrived_when_a_scan_ends() {
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(!scan.is_finished());
         last_is_held.store(false, Ordering::Relaxed);
-        scan.join().unwrap();
+        scan.join().unwrap().unwrap();
         let at = job.at;
         assert!(apply(&mut job.bytes, at, 9) > 0);
         // Few changes are passed on as lines, unless the comparing kernel is late.
@@ -731,7 +739,8 @@ fn messages_come_while_scans_run() {
     std::thread::scope(|s| {
         s.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                exec.collect_gpu_changes(0, &mut |changes| assert!(changes.lines.is_empty(), "the GPU has changed nothing"));
+                let found = |changes: host_mirror::PlaceChanges| assert!(changes.lines.is_empty(), "the GPU has changed nothing");
+                exec.collect_gpu_changes(0, &mut { found }).unwrap();
                 scans.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -744,5 +753,145 @@ fn messages_come_while_scans_run() {
         stop.store(true, Ordering::Relaxed);
     });
     job.is_alike();
+    job.p.leave();
+}
+
+/// The runs that make `to` of `from`, in messages for parts of memory of so many bytes.
+fn messages_of_runs(at: u64, from: &[u8], to: &[u8], part: usize) -> Vec<Vec<u8>> {
+    let message = |number: usize, (from, to): (&[u8], &[u8])| {
+        let mut message = Vec::new();
+        // Every other line in a run of its own, where all lines have changed too.
+        for pair in changes(at + (part * number) as u64, from, to).chunks(2) {
+            for run in if pair.len() == 2 && pair[1][0] == pair[0][0] + 64 { vec![pair] } else { pair.chunks(1).collect() } {
+                message.extend(run[0][0].to_le_bytes());
+                message.extend((run.len() as u64 | 1 << 32).to_le_bytes());
+                run.iter().for_each(|line| message.extend(line[1].to_le_bytes()));
+                run.iter().flat_map(|line| &line[2..]).for_each(|word| message.extend(word.to_le_bytes()));
+            }
+        }
+        message
+    };
+    let messages = from.chunks(part).zip(to.chunks(part)).enumerate().map(|(number, both)| message(number, both));
+    messages.filter(|message| !message.is_empty()).collect()
+}
+
+/// Answers questions for changes of the job with these messages, and has them applied.
+fn give(exec: &executor::Executor, messages: Vec<Vec<u8>>) -> i32 {
+    let (messages, stop) = (Mutex::new(messages), AtomicBool::new(false));
+    std::thread::scope(|s| {
+        let _stop = SetAtEnd(&stop);
+        for _ in 0..3 {
+            s.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let Some(ToHost::Ask(_)) = exec.staging().try_next_to_host() else {
+                        std::thread::sleep(std::time::Duration::from_micros(50));
+                        continue;
+                    };
+                    let next = lock(&messages).pop();
+                    exec.staging().answered(next.map(|message| {
+                        let mut lines = exec.staging().buffer();
+                        assert!(lines.fill(&message));
+                        lines
+                    }));
+                }
+            });
+        }
+        match exec.apply(id::HOST_RUNS, &[], &mut Vec::new()) {
+            executor::Applied::Done(rc) => rc,
+            executor::Applied::Pending(_) => panic!("it waits for nothing"),
+        }
+    })
+}
+
+/// Also beside kernels that write bytes of the same lines, and behind kernels that fill the GPU.
+#[test]
+fn connections_bring_what_the_job_has_changed() {
+    let mut job = Job::new((9 << 20) + 4096);
+    let exec = job.p.exec.clone();
+    let word = HOST + (1 << 40);
+    assert_eq!(pin(&job.p, word, 8192, false), (code::SUCCESS, false));
+    assert_eq!(job.p.try_apply(id::HOST_RUNS, &[]).0, code::ERROR_INVALID_VALUE, "there are no connections");
+    exec.staging().begin_to_carry_changes();
+    assert_eq!(give(&exec, Vec::new()), code::SUCCESS);
+    let streams: Vec<u64> = (1..=AT_ONCE).map(|slot| job.p.stream(slot, 1)).collect();
+    let mut random = 3u32;
+    for round in 0..4u8 {
+        // All lines, many of which differ entirely; then few bytes of each.
+        let before = job.bytes.clone();
+        for (i, byte) in job.bytes.iter_mut().enumerate() {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // The first half of each page is the host's.
+            if i % 4096 < 2048 - 4 && (round % 2 == 0 || random >> 28 == 0) {
+                *byte = byte.wrapping_add(1 + (random >> 25) as u8);
+            }
+        }
+        let messages = messages_of_runs(job.at, &before, &job.bytes, if round < 2 { 512 << 10 } else { 4096 * 3 });
+        assert!(messages.len() > 17);
+        let filled = round == 3;
+        if filled {
+            for stream in &streams {
+                job.p.launch(job.functions[1], 1, 1, *stream, &word.to_le_bytes());
+            }
+        } else {
+            // In the lines of the host's last bytes.
+            job.fill(2048 - 4, 4096, 0x0a0b_0000 + u32::from(round) * 0x101, 2000, streams[0]);
+        }
+        assert_eq!(give(&exec, messages), code::SUCCESS);
+        if filled {
+            let go: Line = [word, 1, 1, 0, 0, 0, 0, 0, 0, 0];
+            assert_eq!(job.p.try_apply(id::HOST_BYTES, host_mirror::bytes_of(&[go])).0, code::SUCCESS);
+        }
+        streams.iter().for_each(|stream| job.sync(*stream));
+        let changed_here = if filled { 0 } else { 2000 };
+        let all = Mutex::new(Vec::new());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let _stop = SetAtEnd(&stop);
+            s.spawn(|| {
+                let (mut masks, mut message) = (Vec::new(), Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    let Some(ToHost::Changes(changes)) = exec.staging().try_next_to_host() else {
+                        std::thread::sleep(std::time::Duration::from_micros(50));
+                        continue;
+                    };
+                    if exec.staging().encode(changes, &mut masks, &mut message).is_some() {
+                        lock(&all).push(message.clone());
+                        exec.staging().changes_arrived();
+                    }
+                }
+            });
+            exec.collect_gpu_changes(0, &mut |changes| assert!(changes.lines.is_empty(), "they are many")).unwrap();
+        });
+        let mut lines = 0;
+        for (address, masks, bytes) in lock(&all).iter().flat_map(|message| runs(message)) {
+            lines += masks.len();
+            for i in (0..bytes.len()).filter(|i| masks[i / 64] >> (i % 64) & 1 != 0) {
+                job.bytes[(address - job.at) as usize + i] = bytes[i];
+            }
+        }
+        assert_eq!(lines, changed_here, "round {round}: only what the GPU has changed");
+        job.is_alike();
+    }
+    // Of other memory, and beyond the end: nothing is written there, and what is in the block is.
+    let other = pin(&job.p, job.at + SLOT, 2 << 20, true);
+    assert_eq!(other, (code::SUCCESS, true));
+    let before = job.bytes.clone();
+    job.bytes[..64].fill(0x44);
+    let outside = messages_of_runs(job.at + (9 << 20) + 4096, &[0; 4096], &[7; 4096], 4096);
+    // With the last page of the block, as it is.
+    let (last, not_last): (Vec<u8>, Vec<u8>) = job.bytes[9 << 20..].iter().map(|byte| (*byte, !byte)).unzip();
+    let across =
+        messages_of_runs(job.at + (9 << 20), &[&not_last[..], &[0; 4096]].concat(), &[&last[..], &[7; 4096]].concat(), 8192);
+    let (chunk, device) = (address_map::own_base(DEVICE), 2 << 20);
+    job.p.apply(id::CHUNK_MAP, &body(&Chunk { address: chunk, bytes: device }, &[]));
+    let of_device = messages_of_runs(chunk, &[0; 4096], &[7; 4096], 4096);
+    let was = job.p.read(chunk, 4096, LEGACY);
+    let inside = messages_of_runs(job.at, &before, &job.bytes, 512 << 10);
+    let all = [inside, outside, across, of_device, messages_of_runs(4096, &[0; 4096], &[7; 4096], 4096)].concat();
+    assert_eq!(give(&exec, all), code::ERROR_INVALID_VALUE);
+    assert_eq!(job.p.read(chunk, 4096, LEGACY), was);
+    assert!(job.p.read(job.at + SLOT, 2 << 20, LEGACY).iter().all(|byte| *byte == 0));
+    job.is_alike();
+    [word, job.at + SLOT].iter().for_each(|at| _ = job.p.apply(id::HOST_UNPIN, &body(at, &[])));
     job.p.leave();
 }

@@ -16,8 +16,7 @@ use super::buffers::{self, Pinned};
 use crate::executor::own::Own;
 use crate::gpu::Gpu;
 use crate::gpu_memory::HeldMemory;
-use crate::host_mirror::{self, LINE, LINE_BYTES, Line};
-use crate::limits::{Budget, Held};
+use crate::host_mirror::{self, LINE, LINE_BYTES, Line, LinesOfRuns};
 use crate::staging::{Copies, Staging};
 use cuda_api::address_map::{GRANULE, PAGE};
 use cuda_api::code::{self, Code};
@@ -42,6 +41,8 @@ const MANY: u64 = 1 << 20;
 const LINES: usize = host_mirror::MESSAGE_LINES;
 /// Number of launches of this kernel that nothing has waited for yet.
 const LAUNCHES: usize = 32;
+/// Number of streams in which they run: one block of threads spends most of its time waiting for lines that lie in host memory.
+const WRITERS: usize = 4;
 /// So many lines, with so many runs of changed bytes, are copied rather than written by a kernel.
 const FEW: usize = 8;
 /// Values of the word with which a launch says how far it is: it may still write; it has written everything.
@@ -55,6 +56,9 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// A kernel is late after this time, and this for each GiB that it compares: copying and comparing all of it takes about as long.
 const LATE: Duration = Duration::from_millis(50);
 const LATE_A_GIB: Duration = Duration::from_millis(100);
+
+/// Bytes of the page-locked buffers of a context's blocks.
+pub(crate) const BUFFERS: u64 = (2 * PIECES * PIECE + CHUNK + LAUNCHES * LINES * LINE_BYTES) as u64;
 
 /// A block.
 #[derive(Debug)]
@@ -163,7 +167,9 @@ pub(crate) struct GpuBlocks {
     /// For kernels, of the highest priority, and for copies, which do not wait for these.
     kernels: u64,
     copies: u64,
-    /// Recorded behind the last kernel.
+    /// Further streams of the highest priority, for launches of the kernel that writes, and an event of each.
+    writers: Vec<(u64, u64)>,
+    /// Recorded behind the last kernel, also of the further streams.
     passed: u64,
     /// Whether the last kernel was late and has not been seen to have ended.
     stuck: bool,
@@ -178,11 +184,12 @@ pub(crate) struct GpuBlocks {
     words: Pinned,
     /// What the launches that nothing has waited for write, in their order: number of lines, and where the other copy is.
     launches: Vec<(usize, u64)>,
+    /// The end of the last line that [`GpuBlocks::apply`] has passed on since: lines behind it are other ones.
+    reached: u64,
     table: Option<Table>,
     /// Whether the table is of other blocks, and a kernel that was late still reads it.
     outdated: bool,
     blocks: BTreeMap<u64, GpuBlock>,
-    _pinned: Held,
 }
 
 /// A word that the GPU accesses, too.
@@ -216,6 +223,13 @@ fn runs(lines: &[[u8; LINE_BYTES]], bytes: &mut Vec<u8>) -> Vec<Run> {
     runs
 }
 
+/// A further stream for launches, and its event.
+fn writer(gpu: &Gpu, priority: i32) -> Result<(u64, u64), Code> {
+    let event = gpu.new_event(false)?;
+    let stream = gpu.new_stream_with_priority(false, priority).inspect_err(|_| _ = gpu.destroy_event(event))?;
+    Ok((stream, event))
+}
+
 /// As many as a program wants, so there may be no memory for them.
 fn zeros(bytes: u64) -> Result<Vec<u8>, Code> {
     let mut zeros = Vec::new();
@@ -226,9 +240,7 @@ fn zeros(bytes: u64) -> Result<Vec<u8>, Code> {
 
 impl GpuBlocks {
     /// Prepares a context, which is current, for such blocks. `life`: its number.
-    pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64), budget: &Arc<Budget>) -> Result<GpuBlocks, Code> {
-        let pinned =
-            budget.hold((2 * PIECES * PIECE + CHUNK + LAUNCHES * LINES * LINE_BYTES) as u64).ok_or(code::ERROR_OUT_OF_MEMORY)?;
+    pub(crate) fn new(gpu: &Gpu, own: Own, (context, life): (usize, u64)) -> Result<GpuBlocks, Code> {
         let buffer = |bytes| buffers::take(gpu, life, bytes);
         let pinned_buffers = (0..2 * PIECES).map(|_| buffer(PIECE)).collect::<Result<Vec<Pinned>, Code>>()?;
         let two = |buffers: &[Pinned; 2]| {
@@ -245,6 +257,8 @@ impl GpuBlocks {
             Ok((kernels, copies))
         });
         let (kernels, copies) = streams.inspect_err(|_| _ = gpu.destroy_event(passed))?;
+        // Without all of them the first one takes all launches.
+        let writers = (1..WRITERS).map_while(|_| writer(gpu, highest).ok()).collect();
         Ok(GpuBlocks {
             gpu: gpu.clone(),
             own,
@@ -252,6 +266,7 @@ impl GpuBlocks {
             life,
             kernels,
             copies,
+            writers,
             passed,
             stuck: false,
             buffers,
@@ -260,10 +275,10 @@ impl GpuBlocks {
             lines,
             words,
             launches: Vec::with_capacity(LAUNCHES),
+            reached: 0,
             table: None,
             outdated: false,
             blocks: BTreeMap::new(),
-            _pinned: pinned,
         })
     }
 
@@ -272,6 +287,10 @@ impl GpuBlocks {
         let _ = self.finish_launches();
         self.blocks.into_values().for_each(|block| block.reserved.end(&self.gpu));
         // They fail only if the context has failed.
+        for (stream, event) in self.writers {
+            let _ = self.gpu.destroy_stream(stream);
+            let _ = self.gpu.destroy_event(event);
+        }
         let _ = self.gpu.destroy_stream(self.kernels);
         let _ = self.gpu.destroy_stream(self.copies);
         let _ = self.gpu.destroy_event(self.passed);
@@ -562,6 +581,11 @@ impl GpuBlocks {
             };
             let count = rest.iter().take(LINES).take_while(fits).count();
             let (some, others) = rest.split_at(count);
+            if at < self.reached {
+                // Those that are not waited for run in any order.
+                self.finish_launches()?;
+            }
+            self.reached = host_mirror::word_of_line(&some[count - 1], 0) + LINE;
             self.put(some, agreed)?;
             rest = others;
         }
@@ -569,6 +593,20 @@ impl GpuBlocks {
             self.finish_launches()?;
         }
         Ok(all_known)
+    }
+
+    /// As [`GpuBlocks::apply`] with more lines to come; no two messages between two waits have the same line. Returns false, having done nothing, if they
+    /// are not all in one block.
+    ///
+    /// # Errors
+    /// The context has failed.
+    pub(crate) fn apply_runs(&mut self, changes: &LinesOfRuns) -> Result<bool, Code> {
+        let range = changes.range();
+        let Some((_, block)) = self.block(range.start).filter(|_| self.has(range.start, range.end - range.start)) else {
+            return Ok(false);
+        };
+        let agreed = block.reserved.agreed();
+        changes.lines.chunks(LINES).try_for_each(|some| self.put(some, agreed)).map(|()| true)
     }
 
     /// Writes lines to what is used and to what was agreed on, now or with a launch that is not waited for.
@@ -614,7 +652,9 @@ impl GpuBlocks {
         far.store(0, Ordering::Relaxed);
         may.store(1, Ordering::Release);
         let words = [far, may].map(|word| word.as_ptr() as u64);
-        match self.own.patch(&self.gpu, (self.lines.at + from) as u64, lines.len() as u32, agreed, words, self.kernels) {
+        // Those that are not waited for write different lines: their order does not matter.
+        let stream = self.writers.get(launch % WRITERS).map_or(self.kernels, |(stream, _)| *stream);
+        match self.own.patch(&self.gpu, (self.lines.at + from) as u64, lines.len() as u32, agreed, words, stream) {
             Err(rc) if !code::is_sticky(rc) => return Ok(false),
             other => other?,
         }
@@ -627,14 +667,27 @@ impl GpuBlocks {
         !self.launches.is_empty()
     }
 
+    /// Lets the first stream follow the others.
+    fn join_writers(&self) -> Result<(), Code> {
+        for (stream, event) in self.writers.iter().take(self.launches.len()) {
+            self.gpu.record(*event, *stream)?;
+            self.gpu.wait_event(self.kernels, *event)?;
+        }
+        Ok(())
+    }
+
     /// Waits for what was launched. If that is late, what has not started writes nothing, and copies do its work.
-    fn finish_launches(&mut self) -> Result<(), Code> {
+    pub(crate) fn finish_launches(&mut self) -> Result<(), Code> {
+        self.reached = 0;
         if self.launches.is_empty() {
             return Ok(());
         }
-        let in_time = match self.wait(0) {
+        let in_time = match self.join_writers().and_then(|()| self.wait(0)) {
             // Nothing tells when they are over.
-            Err(rc) if !code::is_sticky(rc) => self.gpu.synchronize_stream(self.kernels).map(|()| true),
+            Err(rc) if !code::is_sticky(rc) => {
+                let mut streams = self.writers.iter().map(|(stream, _)| *stream).chain([self.kernels]);
+                streams.try_for_each(|stream| self.gpu.synchronize_stream(stream)).map(|()| true)
+            }
             other => other,
         };
         let launches = std::mem::take(&mut self.launches);

@@ -2,7 +2,7 @@
 
 use super::gpu_blocks::GpuBlocks;
 use crate::host_mirror::MirroredMemory;
-use crate::limits::Budget;
+use crate::limits::{Budget, Held};
 use cuda_api::lock::{lock, read_lock, write_lock};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -130,6 +130,8 @@ pub(crate) struct PinnedMemory {
     pub(crate) any_apart: AtomicBool,
     /// The blocks that are in the GPU's memory. Taken before `apart`, and behind the lock of the context's state.
     pub(crate) gpu_blocks: Mutex<Option<GpuBlocks>>,
+    /// What the buffers of such blocks take of the budget: from the first block to the end of the context, where those that are not used stay pinned.
+    pub(crate) gpu_buffers: Mutex<Option<Held>>,
     /// Where they are; changed with the lock of the blocks. A block is added here before it is among the parts, and removed last.
     pub(crate) on_gpu: Ranges,
     /// Whether some of the job's changes of these blocks may still be being written.
@@ -153,6 +155,7 @@ impl Default for PinnedMemory {
             apart: Mutex::default(),
             any_apart: AtomicBool::new(false),
             gpu_blocks: Mutex::default(),
+            gpu_buffers: Mutex::default(),
             on_gpu: Ranges::default(),
             unfinished: AtomicBool::new(false),
             collided: AtomicBool::new(false),

@@ -329,3 +329,41 @@ fn a_worker_takes_no_file_whose_memory_may_go() {
         link.close();
     }
 }
+
+#[test]
+fn connections_take_no_pinned_memory_before_a_copy_needs_it() {
+    // Not enough for an area.
+    let of_worker = WorkerLimits { pinned: 1 << 10, ..WorkerLimits::of_machine() };
+    let s = Scene::with(vec![0], |o| o.of_worker = of_worker);
+    let link = s.link(0);
+    open(&link);
+    let mut bytes = vec![0; 1 << 20];
+    // SAFETY: no such copy begins.
+    let begun = unsafe { link.request_bulk(&memory(&mut bytes, 0, STREAM, false)) };
+    assert!(begun.is_ok_and(|copy| copy.is_none()), "it travels with the calls");
+    assert!(!link.is_lost());
+}
+
+/// The answer would let the job read what is outdated; and what was not written would be missing in what kernels read.
+#[test]
+fn a_worker_whose_driver_cannot_copy_managed_memory_gives_no_answer() {
+    let s = Scene::new();
+    let fails = |link: &Link| {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let to = said.clone();
+        link.set_text_hook(move |_, text| lock(&to).extend_from_slice(text));
+        said
+    };
+    let (link, other) = (s.link(0), s.link(1));
+    let (said, said_other) = (fails(&link), fails(&other));
+    let (rc, _) = link.request(fake::FAIL_CHANGES, &[&2i32.to_le_bytes()]).unwrap().wait().unwrap();
+    assert_eq!(rc, code::SUCCESS);
+    assert!(link.request(id::STREAM_SYNC, &[&1u64.to_le_bytes()]).unwrap().wait().is_err());
+    // A message that is not applied.
+    assert!(other.send(id::HOST_BYTES, &[]).is_ok());
+    assert!(soon(|| other.request(fake::ECHO, &[]).and_then(crate::link::Reply::wait).is_err()));
+    for (said, code) in [(said, 2), (said_other, code::ERROR_NOT_SUPPORTED)] {
+        let text = || String::from_utf8(lock(&said).clone()).unwrap();
+        assert!(soon(|| text().contains(&format!("cannot copy managed memory any more (CUDA error {code})"))), "{}", text());
+    }
+}

@@ -43,6 +43,8 @@ fn open_over(pairs: [(Conn, Conn); 2]) -> (Arc<Link>, Conn, Peer) {
         Some(theirs)
     });
     let (ins, out) = (ends[0].take().unwrap(), ends[1].take().unwrap());
+    // The worker has an area.
+    link.shared.common.bulk.note_areas(Some(1));
     (link, answers, Peer { calls: Inbox::new(calls), out, ins })
 }
 
@@ -557,6 +559,141 @@ fn changes_that_wait_for_others_end_with_the_link() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(look(memory, 0), 0);
+}
+
+/// Asks for the job's changes in a round: what it says.
+fn changes(peer: &mut Peer, round: u64) -> Vec<u8> {
+    peer.out.write_all(&head(WANTED, round, 0).bytes()).unwrap();
+    let mut n = [0; 8];
+    fill(&peer.out, &mut n).unwrap();
+    let mut bytes = vec![0; u64::from_le_bytes(n) as usize];
+    fill(&peer.out, &mut bytes).unwrap();
+    bytes
+}
+
+/// All changes of a round, applied to the worker's copy. Returns how many messages there were.
+fn take_all(peer: &mut Peer, round: u64, at: u64, theirs: &mut [u8]) -> usize {
+    for number in 0.. {
+        let mut rest = &changes(peer, round)[..];
+        if rest.is_empty() {
+            return number;
+        }
+        while !rest.is_empty() {
+            let word = |at: usize| u64::from_le_bytes(*rest[at..].first_chunk().unwrap());
+            let (address, count, masked) = (word(0), word(8) as u32 as usize, word(8) >> 32 != 0);
+            let (masks, lines) = rest[16..].split_at(if masked { 8 * count } else { 0 });
+            let masks: Vec<u64> = masks.as_chunks().0.iter().map(|mask| u64::from_le_bytes(*mask)).collect();
+            for i in (0..64 * count).filter(|i| masks.get(i / 64).is_none_or(|mask| mask >> (i % 64) & 1 != 0)) {
+                theirs[(address - at) as usize + i] = lines[i];
+            }
+            rest = &lines[64 * count..];
+        }
+    }
+    unreachable!()
+}
+
+/// The next call that the job sends.
+fn next_call(peer: &mut Peer) -> u16 {
+    let head = Frame::read(&peer.calls.head::<FRAME>().unwrap().unwrap());
+    peer.calls.append(&mut Vec::new(), head.body().unwrap().next_multiple_of(8)).unwrap();
+    head.id
+}
+
+/// A lot is carried by the connections; what is sent behind it is sent when all of it was found.
+#[test]
+fn much_that_the_job_has_changed_is_given_to_the_worker_when_it_asks() {
+    const PAGES: usize = 700;
+    let (link, _calls, mut peer) = open();
+    let memory = exclusive(&link, PAGES);
+    let (at, named) = (memory.as_ptr() as u64, Arc::new(Mutex::new(Vec::new())));
+    let (seen, more) = (named.clone(), Arc::downgrade(&link));
+    link.set_watch(
+        |page| page[0] == 0x77,
+        move |lines| {
+            lock(&seen).extend(lines.iter().map(|line| line[0]));
+            // The first time there is more memory, whose contents are sent as well.
+            let first = lock(&seen).len() == lines.len();
+            if first {
+                let others = Box::leak(vec![3u64; 1024].into_boxed_slice());
+                // SAFETY: the memory stays.
+                unsafe { more.upgrade().unwrap().keep_alike((others.as_ptr() as u64).next_multiple_of(4096), 4096, false) }
+                    .unwrap();
+            }
+            first
+        },
+    );
+    let mut theirs = vec![0; (PAGES - 1) * PAGE];
+    let mut random = 5u32;
+    for round in 1..3u64 {
+        for byte in memory[..(PAGES - 1) * PAGE].iter_mut() {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = if random >> 30 == 0 { random as u8 } else { *byte };
+        }
+        memory[..(PAGES - 1) * PAGE].iter_mut().step_by(PAGE).for_each(|byte| *byte = round as u8);
+        memory[300 * PAGE] = if round == 2 { 0x77 } else { 0 };
+        assert!(changes(&mut peer, round).is_empty() && changes(&mut peer, round - 1).is_empty(), "nothing before it is due");
+        let (sender, sent) = (link.clone(), Arc::new(AtomicBool::new(false)));
+        let done = sent.clone();
+        let sending = std::thread::spawn(move || {
+            sender.send(id::LAUNCH, &[]).unwrap();
+            done.store(true, Ordering::Release);
+        });
+        assert_eq!(next_call(&mut peer), id::HOST_RUNS);
+        assert!(changes(&mut peer, round - 1).is_empty() && changes(&mut peer, round + 1).is_empty(), "another round");
+        // This one is dropped here, and not given to the worker again.
+        assert!(!changes(&mut peer, round).is_empty());
+        assert!(!sent.load(Ordering::Acquire), "the call waits for the other parts");
+        let number = take_all(&mut peer, round, at, &mut theirs);
+        // Of 2.7 MiB in parts of 512 KiB at most, which begin anywhere.
+        assert!((4..=9).contains(&number), "{number}");
+        let differs = (0..theirs.len()).filter(|i| theirs[*i] != memory[*i]).map(|i| (at as usize + i) >> 19);
+        assert!(differs.collect::<BTreeSet<usize>>().len() == 1);
+        theirs.copy_from_slice(&memory[..(PAGES - 1) * PAGE]);
+        if round == 2 {
+            // More memory was named: everything is looked at again, and the new memory is sent before the work.
+            loop {
+                match next_call(&mut peer) {
+                    id::HOST_RUNS => assert_eq!(take_all(&mut peer, 3, at, &mut theirs), 0),
+                    id::HOST_BYTES => break,
+                    other => panic!("{other:#x}"),
+                }
+            }
+            assert_eq!(next_call(&mut peer), id::LAUNCH);
+            sending.join().unwrap();
+            let named = lock(&named);
+            assert!(named.contains(&(at + 300 * PAGE as u64)) && named.len() <= 8192 + 64);
+            return;
+        }
+        assert_eq!(next_call(&mut peer), id::LAUNCH);
+        sending.join().unwrap();
+        assert!(lock(&named).is_empty());
+    }
+}
+
+#[test]
+fn a_call_that_waits_for_its_changes_to_be_asked_for_ends_with_the_link() {
+    let (link, calls, mut peer) = open();
+    let memory = exclusive(&link, 700);
+    memory.fill(1);
+    let sender = link.clone();
+    let sending = std::thread::spawn(move || sender.send(id::LAUNCH, &[]).is_err());
+    assert_eq!(next_call(&mut peer), id::HOST_RUNS);
+    assert!(!changes(&mut peer, 1).is_empty());
+    assert!(!sending.is_finished());
+    drop(calls);
+    drop(peer);
+    assert!(sending.join().unwrap(), "it is lost");
+    assert!(link.send(id::LAUNCH, &[]).is_err());
+}
+
+#[test]
+fn a_strange_question_for_changes_loses_the_worker() {
+    for strange in [head(WANTED, 1, 1), Head { via: Via::File(0), ..head(WANTED, 1, 0) }] {
+        let (link, _calls, mut peer) = open();
+        let reply = link.request(7, &[]).unwrap();
+        peer.out.write_all(&strange.bytes()).unwrap();
+        assert!(reply.wait().unwrap_err().why.contains("strange question"));
+    }
 }
 
 /// Of bytes that lie in the shared memory.
