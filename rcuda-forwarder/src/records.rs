@@ -65,6 +65,13 @@ wire_struct! {
     }
 }
 
+impl Session {
+    /// Whether it is one of a server that has written nothing so far, and has read no more than a greeting.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.write.number == 0 && self.read.number < RENEWAL
+    }
+}
+
 impl std::fmt::Debug for Traffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Traffic").field("number", &self.number).finish_non_exhaustive()
@@ -412,6 +419,12 @@ impl Records {
         let unread = !opener.sealed.is_empty() || opener.is_ready();
         let write = lock(&self.sealer).key.traffic.clone();
         (!unread).then(|| Session { read: opener.key.traffic.clone(), write })
+    }
+
+    /// The same for a process that only writes: what was received is not used any more.
+    pub(crate) fn session_to_part(&self) -> Session {
+        let read = lock(&self.opener).key.traffic.clone();
+        Session { read, write: lock(&self.sealer).key.traffic.clone() }
     }
 }
 

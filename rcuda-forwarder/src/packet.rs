@@ -1,0 +1,93 @@
+//! Packets with descriptors over a socket pair, by which processes of a server talk to each other.
+
+use crate::socket::receive_with_descriptors;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, sendmsg, setsockopt, socketpair, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// How long a packet waits for a peer that reads nothing.
+const UNREAD: Duration = Duration::from_secs(5);
+/// Maximum length of a packet.
+const LONGEST: usize = 128 << 10;
+
+/// What a packet contains, and its descriptors.
+pub(crate) type Packet = (Vec<u8>, Vec<OwnedFd>);
+
+/// Creates both ends, closed on exec.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    // The other end reads its packets at once; a process that was stopped or taken over must not hold up the daemon.
+    setsockopt(&a, sockopt::SendTimeout, &TimeVal::seconds(UNREAD.as_secs() as i64))?;
+    Ok((a, b))
+}
+
+/// The end that a process has as its standard input, which is replaced by an empty one.
+pub(crate) fn from_stdin() -> io::Result<OwnedFd> {
+    let stdin = io::stdin();
+    let ours = stdin.as_fd().try_clone_to_owned()?;
+    if !matches!(getsockopt(&ours, sockopt::SockType), Ok(SockType::SeqPacket)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "workers, helpers and greeters are started by mrcuda only"));
+    }
+    let null = std::fs::File::open("/dev/null")?;
+    // SAFETY: both descriptors are open; standard input belongs to this process as a whole and is replaced at its start.
+    if unsafe { libc::dup2(null.as_raw_fd(), stdin.as_raw_fd()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(ours)
+}
+
+/// Sends a packet. Fails if the other end reads nothing for some time, or, with `MSG_DONTWAIT`, if it has not read what was sent before.
+pub(crate) fn send(to: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: MsgFlags) -> io::Result<()> {
+    let fds: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let control = if fds.is_empty() { &[][..] } else { &rights[..] };
+    loop {
+        match sendmsg::<()>(to.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL | flags, None) {
+            Err(nix::Error::EINTR) => {}
+            r => return Ok(r.map(drop)?),
+        }
+    }
+}
+
+/// Waits until a packet, or the end, can be read; `TimedOut` if that takes longer than until `deadline`.
+pub(crate) fn wait(from: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    // Rounded up: a remainder below a millisecond must not cause a busy loop.
+    let left = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+    let mut fds = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+    let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    loop {
+        match poll(&mut fds, limit) {
+            Err(nix::Error::EINTR) => {}
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// The next packet, with `most` descriptors at most; `None` if the other end is closed.
+pub(crate) fn receive(from: &OwnedFd, most: usize) -> io::Result<Option<Packet>> {
+    let mut bytes = vec![0; LONGEST];
+    let (n, flags, fds) = match receive_with_descriptors(from.as_fd(), &mut bytes, MsgFlags::empty()) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        r => r?,
+    };
+    if n == 0 {
+        return Ok(None);
+    }
+    if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || fds.len() > most {
+        return Err(invalid("a message between processes of the server was cut"));
+    }
+    bytes.truncate(n);
+    Ok(Some((bytes, fds)))
+}
+
+/// The error of a packet that is not what it should be.
+pub(crate) fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
