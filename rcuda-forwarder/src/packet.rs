@@ -3,7 +3,7 @@
 use crate::socket::receive_with_descriptors;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, sendmsg, setsockopt, socketpair, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, recv, sendmsg, setsockopt, socketpair, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice};
@@ -56,9 +56,18 @@ pub(crate) fn send(to: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: Ms
 
 /// Waits until a packet, or the end, can be read; `TimedOut` if that takes longer than until `deadline`.
 pub(crate) fn wait(from: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    wait_for(from, PollFlags::POLLIN, deadline)
+}
+
+/// Waits until there is room for a packet, or the other end is closed; `TimedOut` if that takes longer than until `deadline`.
+pub(crate) fn wait_for_room(to: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    wait_for(to, PollFlags::POLLOUT, deadline)
+}
+
+fn wait_for(fd: &OwnedFd, what: PollFlags, deadline: Instant) -> io::Result<()> {
     // Rounded up: a remainder below a millisecond must not cause a busy loop.
     let left = deadline.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-    let mut fds = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+    let mut fds = [PollFd::new(fd.as_fd(), what)];
     let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
     loop {
         match poll(&mut fds, limit) {
@@ -70,21 +79,26 @@ pub(crate) fn wait(from: &OwnedFd, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// The next packet, with `most` descriptors at most; `None` if the other end is closed.
+/// The next packet, with `most` descriptors at most; `None` if the other end is closed. One thread receives at a time.
 pub(crate) fn receive(from: &OwnedFd, most: usize) -> io::Result<Option<Packet>> {
-    let mut bytes = vec![0; LONGEST];
-    let (n, flags, fds) = match receive_with_descriptors(from.as_fd(), &mut bytes, MsgFlags::empty()) {
-        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-        r => r?,
-    };
-    if n == 0 {
-        return Ok(None);
-    }
-    if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || fds.len() > most {
+    let Some(length) = next_length(from)? else { return Ok(None) };
+    let mut bytes = vec![0; length.min(LONGEST)];
+    let (n, flags, fds) = receive_with_descriptors(from.as_fd(), &mut bytes, MsgFlags::empty())?;
+    if n != length || flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || fds.len() > most {
         return Err(invalid("a message between processes of the server was cut"));
     }
-    bytes.truncate(n);
     Ok(Some((bytes, fds)))
+}
+
+/// Waits for the next packet, and says how long it is; `None` if the other end is closed.
+fn next_length(from: &OwnedFd) -> io::Result<Option<usize>> {
+    loop {
+        match recv(from.as_raw_fd(), &mut [], MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC) {
+            Err(nix::Error::EINTR) => {}
+            Ok(0) | Err(nix::Error::ECONNRESET) => return Ok(None),
+            r => return Ok(Some(r?)),
+        }
+    }
 }
 
 /// The error of a packet that is not what it should be.

@@ -308,7 +308,12 @@ impl Shared {
             drop(desk);
             match message.send_now(&greeter.channel, &[conn.socket()?, theirs.as_fd()]) {
                 Ok(()) => return Ok(Some((greeter, ours))),
-                // It has many to take, or has just ended.
+                // It has many to take.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    // Whether there is room, and whether it is still there, the next turn finds out.
+                    let _ = packet::wait_for_room(&greeter.channel, Instant::now() + POLL_INTERVAL);
+                }
+                // It has just ended.
                 Err(_) => std::thread::sleep(POLL_INTERVAL / 10),
             }
         }
