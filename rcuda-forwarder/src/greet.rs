@@ -9,13 +9,14 @@
 
 mod error;
 mod heard;
+mod offer;
 mod opening;
 mod ticket;
 
 use crate::certificate::Fingerprint;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
+use crate::handshake::{self, Established, HandshakeError, Trust};
 use crate::known_servers;
 use crate::local_socket::Invitation;
 use crate::munge::{self, Bound, Credential, Munge, MungeError};
@@ -23,7 +24,9 @@ use crate::secret::Secret;
 use crate::socket;
 use crate::token::random;
 use cuda_api::{calls, ops};
+use heard::BODY;
 use nix::poll::PollFlags;
+use offer::{MUNGE, PLAIN, TLS};
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,6 +35,7 @@ use ticket::ROUTE;
 pub(crate) use error::GreetError;
 pub use error::NotGreeted;
 pub(crate) use heard::Heard;
+pub(crate) use offer::Offer;
 pub use opening::JobHello;
 pub(crate) use opening::{Locality, Opening};
 pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
@@ -39,19 +43,12 @@ pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
 pub(crate) const PROTOCOL: u32 = 26;
-/// Maximum length of the body of an opening.
-const BODY: usize = 64 << 10;
 /// Maximum length of the body of an answer: what became of a request to move has a place and a reason for each GPU.
 pub(crate) const ANSWER: usize = 256 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
 /// Bytes of all that a client says at once: preamble, choice, route.
 const FIRST: usize = PREAMBLE + 1 + ROUTE;
-/// What a server offers, as bits, and a client chooses: TLS, or no encryption.
-const TLS: u8 = 1;
-const PLAIN: u8 = 2;
-/// Also offered: it accepts credentials of munge.
-const MUNGE: u8 = 4;
 /// How long to wait for a refused client to disconnect.
 const PARTING: Duration = Duration::from_millis(300);
 
@@ -395,32 +392,6 @@ fn changed(to: &Endpoint, known: &[String], seen: &Fingerprint, file: &std::path
 pub(crate) fn has_hung_up(e: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-}
-
-/// What a server accepts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Offer<'a> {
-    /// TLS, with this certificate.
-    pub(crate) tls: Option<&'a ServerTls>,
-    /// Connections without encryption.
-    pub(crate) plain: bool,
-    /// Credentials of munge, in place of a token.
-    pub(crate) munge: bool,
-}
-
-impl<'a> Offer<'a> {
-    /// A Unix socket.
-    pub(crate) const LOCAL: Offer<'static> = Offer { tls: None, plain: true, munge: false };
-
-    /// As one byte.
-    pub(crate) fn bits(&self) -> u8 {
-        (u8::from(self.tls.is_some()) * TLS) | (u8::from(self.plain) * PLAIN) | (u8::from(self.munge) * MUNGE)
-    }
-
-    /// From one byte; TLS is by `tls`.
-    pub(crate) fn of_bits(bits: u8, tls: Option<&'a ServerTls>) -> Offer<'a> {
-        Offer { tls: tls.filter(|_| bits & TLS != 0), plain: bits & PLAIN != 0, munge: bits & MUNGE != 0 }
-    }
 }
 
 /// Both parts of a server, [`hear`] and [`admit`]: `secrets_for` returns the secrets of which one opens the server for an opening. On an error the

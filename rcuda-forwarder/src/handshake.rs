@@ -214,7 +214,8 @@ impl ServerTls {
     /// A server with this certificate. With `clients`, a file with authorities, jobs must have a certificate of one of
     /// them.
     pub(crate) fn new(certificate: &Certificate, clients: Option<&Path>) -> Result<ServerTls, HandshakeError> {
-        let (identity, key) = Identity::load(certificate, clients)?;
+        let clients = clients.map(certificate::authorities).transpose()?;
+        let (identity, key) = Identity::of(certificate, clients.as_ref(), &primitives())?;
         ServerTls::of(Arc::new(identity), Arc::new(key))
     }
 

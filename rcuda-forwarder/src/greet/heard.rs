@@ -1,9 +1,14 @@
 //! What a server has heard of a client, before anything is proved.
 
+use super::error::GreetError;
+use super::offer::{Offer, PLAIN, TLS};
+use super::opening::Opening;
 use super::ticket::Route;
-use super::{BODY, GreetError, Offer, Opening, PLAIN, TLS};
 use crate::munge::{self, Credential};
 use cuda_api::wire_struct;
+
+/// Maximum length of the body of an opening.
+pub(super) const BODY: usize = 64 << 10;
 
 wire_struct! {
     /// What a client has said in its greeting, and what the server's end of the connection knows of it. Nothing of it is proved.

@@ -1,13 +1,12 @@
 //! The private key of a server, which need not be in the process that carries out a handshake: all that it is needed for is one signature in each.
 
-use super::HandshakeError;
-use crate::certificate::{self, Certificate};
+use crate::certificate::Certificate;
 use cuda_api::wire_struct;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::TrustAnchor;
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
-use rustls::{SignatureAlgorithm, SignatureScheme};
+use rustls::{RootCertStore, SignatureAlgorithm, SignatureScheme};
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 /// What a server signs in TLS 1.3 begins so, and ends with a hash of the handshake so far (RFC 8446, section 4.4.3). Nothing that is signed for
@@ -99,18 +98,21 @@ wire_struct! {
 }
 
 impl Identity {
-    /// That of a server with this certificate, and its key. `clients`: a file with authorities.
-    pub(super) fn load(certificate: &Certificate, clients: Option<&Path>) -> Result<(Identity, ServerKey), HandshakeError> {
+    /// That of a server with this certificate, and its key. `clients`: who certifies clients.
+    pub(super) fn of(
+        certificate: &Certificate,
+        clients: Option<&RootCertStore>,
+        primitives: &CryptoProvider,
+    ) -> Result<(Identity, ServerKey), rustls::Error> {
         let Certificate { chain, key } = certificate.clone();
-        let of_key = CertifiedKey::from_der(chain, key, &super::primitives())?;
+        let of_key = CertifiedKey::from_der(chain, key, primitives)?;
         let can = |scheme: &SignatureScheme| of_key.key.choose_scheme(&[*scheme]).is_some();
-        let authorities = clients.map(certificate::authorities).transpose()?;
         let identity = Identity {
             certificate: ShownCertificate {
                 chain: of_key.cert.iter().map(|one| one.to_vec()).collect(),
                 schemes: SCHEMES.iter().filter(|scheme| can(scheme)).map(|scheme| u16::from(*scheme)).collect(),
             },
-            authorities: authorities.map(|all| all.roots.iter().map(Authority::of).collect()),
+            authorities: clients.map(|all| all.roots.iter().map(Authority::of).collect()),
         };
         Ok((identity, ServerKey(of_key.key)))
     }
@@ -167,13 +169,14 @@ impl Signer for AskedSigner {
 
 #[cfg(test)]
 mod tests {
+    use super::super::primitives;
     use super::super::tests::certificate;
     use super::*;
     use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
     fn key(name: &str) -> (ServerKey, Certificate) {
         let certificate = certificate(name);
-        (Identity::load(&certificate, None).unwrap().1, certificate)
+        (Identity::of(&certificate, None, &primitives()).unwrap().1, certificate)
     }
 
     #[test]
