@@ -156,8 +156,10 @@ struct State {
     /// The users that workers run as, if each is that of its job.
     client_users: Option<ClientUsers>,
     tls: Option<Arc<ServerTls>>,
-    /// Who greets clients; `None`: this process itself.
+    /// Who greets clients over TCP; `None`: this process itself.
     greeters: Option<Greeters>,
+    /// The same for clients at Unix sockets: whoever takes over the process that the network reaches has none of their connections.
+    local_greeters: Option<Greeters>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
     local_socket: Option<LocalSocket>,
@@ -367,7 +369,13 @@ impl Daemon {
             why => ServeError::Tls(why.to_string()),
         })?;
         let tls = tls.map(Arc::new);
-        let greeters = greeter.map(|greeter| greeter.start(tls.clone(), log)).transpose()?.flatten();
+        let (greeters, local_greeters) = match &greeter {
+            Some(greeter) => {
+                let over_tcp = tls.as_ref().map(|tls| greeter.start("clients over TCP", Some(tls.clone()), log)).transpose()?;
+                (over_tcp.flatten(), greeter.start("clients at Unix sockets", None, log)?)
+            }
+            None => (None, None),
+        };
         let limits =
             Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker, o.evict_stopped);
         let open =
@@ -412,6 +420,7 @@ impl Daemon {
             client_users,
             tls,
             greeters,
+            local_greeters,
             allow_plain: o.allow_plain,
             local_socket,
             pool: pool.after(earlier.clone()),
@@ -518,7 +527,7 @@ impl Daemon {
         self.listeners.end();
         self.state.earlier.iter().for_each(|earlier| earlier.close());
         self.state.nvml.end();
-        self.state.greeters.iter().for_each(Greeters::end);
+        self.state.greeters.iter().chain(&self.state.local_greeters).for_each(Greeters::end);
         self.state.pool.end_all();
     }
 }
@@ -794,7 +803,11 @@ impl State {
 
     /// What a client says in its greeting.
     fn hear(&self, conn: &Conn, by: Entrance, nonce: &[u8; 32], greeting: &Greeting) -> Result<Heard, GreetError> {
-        match &self.greeters {
+        let greeters = match by {
+            Entrance::Tcp | Entrance::PassedTcp => &self.greeters,
+            Entrance::Unix | Entrance::LocalSocket | Entrance::PassedUnix => &self.local_greeters,
+        };
+        match greeters {
             Some(greeters) => greeters.hear(conn, GREETING, self.offer(by), nonce, || greeting.was_dropped()),
             None => greet::hear(conn, Instant::now() + GREETING, self.offer(by), nonce),
         }

@@ -177,9 +177,11 @@ impl Server {
         all
     }
 
-    /// The process that greets its clients, once there is one.
-    pub fn greeter(&self) -> Option<u32> {
-        children(self.pid()).into_iter().find(|pid| is_greeter(*pid))
+    /// The processes that greet its clients: one for those over TCP, and one for those at Unix sockets.
+    pub fn greeters(&self) -> Vec<u32> {
+        let mut all = children(self.pid());
+        all.retain(|pid| is_greeter(*pid));
+        all
     }
 
     /// The worker that serves a job: the log says so once the job has called it.

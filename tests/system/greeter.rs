@@ -75,7 +75,18 @@ fn it_has_no_privileges_and_no_secret_while_it_greets_jobs() {
     let server = Server::start(&scene, "one");
     let mut job = remote_orbit(&scene, "job", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 20);
-    let pid = server.greeter().expect("a process that greets");
+    let greeters = server.greeters();
+    assert_eq!(greeters.len(), 2, "one for the network, one for this machine");
+    for pid in &greeters {
+        has_nothing(&scene, &server, *pid);
+    }
+    job.let_end();
+    assert_identical(&job.wait(LIMIT), &native);
+    assert_eq!(server.greeters(), greeters, "they are the same processes all the time");
+}
+
+/// A process that greets has no privileges, and none of the server's secrets.
+fn has_nothing(scene: &Scene, server: &Server, pid: u32) {
     // Of the kernel, and of what it was started with.
     assert_eq!((status(pid, "NoNewPrivs").as_str(), status(pid, "Seccomp").as_str()), ("1", "2"));
     assert_eq!(std::fs::read(format!("/proc/{pid}/environ")).unwrap(), b"");
@@ -117,13 +128,19 @@ fn it_has_no_privileges_and_no_secret_while_it_greets_jobs() {
             assert!(knows(server.pid(), &secret), "the server has its {what}");
             assert!(!knows(pid, &secret), "the process that greets has the server's {what}");
         }
-        assert!(server.errors().contains("clients are greeted by another process: as user nobody"), "{}", server.errors());
+        assert!(
+            server.errors().contains("clients over TCP are greeted by another process: as user nobody"),
+            "{}",
+            server.errors()
+        );
     } else {
         eprintln!("only root can start processes of another user: this was not tested");
     }
-    job.let_end();
-    assert_identical(&job.wait(LIMIT), &native);
-    assert_eq!(server.greeter(), Some(pid), "it is the same process all the time");
+}
+
+/// Its processes that greet: both, when there are.
+fn greeters(server: &Server) -> Vec<u32> {
+    wait_for(SOON, || Some(server.greeters()).filter(|all| all.len() == 2)).expect("two processes that greet")
 }
 
 /// Connections that have begun a greeting and go no further. They have all been taken when the server has answered each.
@@ -148,10 +165,10 @@ fn when_it_is_killed_greetings_are_lost_and_nothing_else() {
     let mut job = remote_orbit(&scene, "job", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 20);
     for _ in 0..3 {
-        let before = server.greeter().expect("a process that greets");
+        let before = greeters(&server);
         let greeting = begin(&server, 20);
         let began = Instant::now();
-        signal(before, libc::SIGKILL);
+        before.iter().for_each(|pid| signal(*pid, libc::SIGKILL));
         for mut stream in greeting {
             // An end or a reset, without a word that would mean something else where the handshake was.
             let mut rest = Vec::new();
@@ -164,9 +181,14 @@ fn when_it_is_killed_greetings_are_lost_and_nothing_else() {
         // Clients that come at once wait for the next process.
         let asked = scene.mrcuda().args(["gpus", &server.place(0)]).output().unwrap();
         assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
-        assert!(server.greeter().is_some_and(|now| now != before));
-        let said = format!("process {before}, which greets clients, has ended (signal: 9 (SIGKILL)); another one is started");
-        assert!(server.errors().contains(&said), "{}", server.errors());
+        assert!(greeters(&server).iter().all(|now| !before.contains(now)));
+        let said = |pid: &u32, clients| {
+            let line =
+                format!("process {pid}, which greets clients {clients}, has ended (signal: 9 (SIGKILL)); another one is started");
+            server.errors().contains(&line)
+        };
+        let of = |clients| before.iter().filter(|pid| said(pid, clients)).count();
+        assert_eq!(["over TCP", "at Unix sockets"].map(of), [1, 1], "{}", server.errors());
     }
     // The job has not noticed, and moves away and back: each move has connections that are greeted.
     let other = Server::start(&scene, "two");
@@ -185,15 +207,20 @@ fn when_it_is_stopped_it_is_replaced() {
     let server = Server::start(&scene, "one");
     let mut job = remote_orbit(&scene, "job", &server.place(0), &LONG, &[]);
     wait_for_step(&mut job, 20);
-    let before = server.greeter().expect("a process that greets");
-    signal(before, libc::SIGSTOP);
-    let answered = wait_for(2 * SOON, || {
-        let asked = scene.mrcuda().args(["gpus", &server.place(0)]).output().unwrap();
-        asked.status.success().then_some(())
-    });
-    assert!(answered.is_some(), "{}", server.errors());
-    assert!(server.greeter().is_some_and(|now| now != before));
-    assert!(server.errors().contains(&format!("process {before}, which greets clients, does not answer and was ended")));
+    let before = greeters(&server);
+    before.iter().for_each(|pid| signal(*pid, libc::SIGSTOP));
+    for place in [server.place(0), server.unix_place(0)] {
+        let answered = wait_for(2 * SOON, || {
+            let asked = scene.mrcuda().args(["gpus", &place]).output().unwrap();
+            asked.status.success().then_some(())
+        });
+        assert!(answered.is_some(), "{}", server.errors());
+    }
+    assert!(greeters(&server).iter().all(|now| !before.contains(now)));
+    for clients in ["over TCP", "at Unix sockets"] {
+        let said = |pid: &u32| format!("process {pid}, which greets clients {clients}, does not answer and was ended");
+        assert!(before.iter().any(|pid| server.errors().contains(&said(pid))), "{clients}: {}", server.errors());
+    }
     job.let_end();
     assert_identical(&job.wait(LIMIT), &native);
 }
@@ -203,14 +230,16 @@ fn it_ends_with_its_server() {
     let scene = Scene::new("greeter-ends");
     for is_killed in [false, true] {
         let mut server = Server::start(&scene, "one");
-        let pid = server.greeter().expect("a process that greets");
+        let pids = greeters(&server);
         if is_killed {
             // The server alone.
             signal(server.pid(), libc::SIGKILL);
         } else {
             assert!(server.stop().is_some_and(|status| status.success()));
         }
-        let runs = || std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "mrcuda-greeter");
-        assert!(wait_for(SOON, || (!runs()).then_some(())).is_some());
+        let runs = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "mrcuda-greeter")
+        };
+        assert!(wait_for(SOON, || (!pids.iter().any(runs)).then_some(())).is_some());
     }
 }

@@ -77,6 +77,8 @@ pub(super) struct Greeters {
 #[derive(Debug)]
 struct Shared {
     with: StartWith,
+    /// Whom it greets, in words.
+    clients: &'static str,
     /// How connections over TCP are encrypted, if there are any.
     tls: Option<Arc<ServerTls>>,
     pace: Pace,
@@ -135,10 +137,15 @@ enum Waited {
 }
 
 impl Greeters {
-    /// Starts the process. An error if it does not begin.
-    pub(super) fn start(with: StartWith, tls: Option<Arc<ServerTls>>, pace: Pace, log: Log) -> io::Result<Greeters> {
+    /// Starts the process, for these clients, whose connections are encrypted so, if at all. An error if it does not begin.
+    pub(super) fn start(
+        with: StartWith,
+        (clients, tls): (&'static str, Option<Arc<ServerTls>>),
+        pace: Pace,
+        log: Log,
+    ) -> io::Result<Greeters> {
         let log = RateLimitedLog::new(log, "lines about the process that greets clients");
-        let shared = Arc::new(Shared { with, tls, pace, desk: Mutex::default(), changed: Condvar::new(), log });
+        let shared = Arc::new(Shared { with, clients, tls, pace, desk: Mutex::default(), changed: Condvar::new(), log });
         let first = shared.start()?;
         let theirs = shared.clone();
         threads::spawn("greeter", move || theirs.keep(first))?;
@@ -203,8 +210,8 @@ impl Shared {
         drop(command);
         let pid = child.id();
         let greeter = Greeter { channel, pid, child: Mutex::new(Some(child)), distrusted: Mutex::default() };
-        let log = self.log.clone();
-        let line = move |line: &str| log.say(&LogLine::warning(format!("process {pid}, which greets clients: {line}")));
+        let (log, clients) = (self.log.clone(), self.clients);
+        let line = move |line: &str| log.say(&LogLine::warning(format!("process {pid}, which greets {clients}: {line}")));
         threads::spawn("output", move || pass_on(output, &line))?;
         let identity = self.tls.as_ref().map(|tls| tls.identity.clone());
         let authorities = identity.as_ref().and_then(|identity| identity.authorities.as_deref());
@@ -236,7 +243,9 @@ impl Shared {
                     let Some(why) = self.watch(greeter) else { return };
                     self.log.say(&LogLine::warning(format!("{why}; another one is started")));
                 }
-                Err(why) => self.log.say(&LogLine::warning(format!("cannot start a process that greets clients: {why}"))),
+                Err(why) => {
+                    self.log.say(&LogLine::warning(format!("cannot start a process that greets {}: {why}", self.clients)))
+                }
             }
             pause = if began.elapsed() > self.pace.long { self.pace.pause.0 } else { (2 * pause).min(self.pace.pause.1) };
             let (until, mut desk) = (Instant::now() + pause, lock(&self.desk));
@@ -278,7 +287,7 @@ impl Shared {
             (None, Some(Ok(status))) => format!("has ended ({status})"),
             (None, _) => "has ended".to_owned(),
         };
-        Some(format!("process {}, which greets clients, {how}", greeter.pid))
+        Some(format!("process {}, which greets {}, {how}", greeter.pid, self.clients))
     }
 
     /// Passes a client on to the process; returns the end of the socket pair for what is said about it. `None`: there is no process, or it has

@@ -100,24 +100,25 @@ impl GreeterSetup {
         let user = self.with.command.privileges.user.as_ref().map(|user| format!("as user {}", user.name));
         let all = [user, landlock.then(|| "Landlock".to_owned()), seccomp.then(|| "seccomp".to_owned())];
         let all: Vec<String> = all.into_iter().flatten().collect();
-        format!(
-            "clients are greeted by another process: {}",
-            if all.is_empty() { "no sandbox".to_owned() } else { all.join(", ") }
-        )
+        if all.is_empty() { "no sandbox".to_owned() } else { all.join(", ") }
     }
 
-    /// Starts it. Where it cannot be, the daemon greets itself, unless it is required.
-    pub(super) fn start(self, tls: Option<Arc<ServerTls>>, log: Log) -> Result<Option<Greeters>, ServeError> {
-        let words = self.words();
-        match Greeters::start(self.with, tls, self.pace, log) {
+    /// Starts it for these clients. Where it cannot be, the daemon greets them itself, unless it is required.
+    pub(super) fn start(
+        &self,
+        clients: &'static str,
+        tls: Option<Arc<ServerTls>>,
+        log: Log,
+    ) -> Result<Option<Greeters>, ServeError> {
+        match Greeters::start(self.with.clone(), (clients, tls), self.pace, log) {
             Ok(greeters) => {
-                log(&LogLine::info(words));
+                log(&LogLine::info(format!("{clients} are greeted by another process: {}", self.words())));
                 Ok(Some(greeters))
             }
             Err(why) if self.is_required => Err(ServeError::Greeter(why)),
             Err(why) => {
                 let text =
-                    format!("clients are greeted by this process itself, because no other one can be started for it: {why}");
+                    format!("{clients} are greeted by this process itself, because no other one can be started for it: {why}");
                 log(&LogLine::warning(text));
                 Ok(None)
             }

@@ -70,7 +70,7 @@ impl Play {
         self.cue();
         let said = self.client(&self.scene.at(0)).unwrap_err();
         assert!(matches!(said, GreetError::HungUp(_)), "it is to try again: {said}");
-        let line = format!("process {before}, which greets clients, {why}");
+        let line = format!("process {before}, which greets clients over TCP, {why}");
         assert!(logged(|l| l.contains(&line) && l.ends_with("; another one is started")), "{line}: {:?}", lock(&LOG));
         assert!(soon(|| !runs(before as i32) && self.greeters().pid().is_some_and(|now| now != before)));
         self.goes_on();
@@ -388,10 +388,17 @@ fn while_there_is_no_process_clients_are_told_that_the_server_is_busy() {
     let pid = play.greeters().pid().unwrap();
     nix::sys::signal::kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     assert!(soon(|| play.greeters().pid().is_none()));
-    for at in [play.scene.at(0), play.scene.unix(0)] {
-        let said = play.client(&at).unwrap_err();
-        assert!(matches!(said, GreetError::Busy), "{said}");
-    }
+    let said = play.client(&play.scene.at(0)).unwrap_err();
+    assert!(matches!(said, GreetError::Busy), "{said}");
+    // Those of this machine have another one.
+    play.client(&play.scene.unix(0)).unwrap();
+    let local = play.scene.daemon.state.local_greeters.as_ref().unwrap();
+    let of_local = local.pid().unwrap();
+    assert_ne!(of_local, pid);
+    nix::sys::signal::kill(Pid::from_raw(of_local as i32), Signal::SIGKILL).unwrap();
+    assert!(soon(|| local.pid().is_none()));
+    let said = play.client(&play.scene.unix(0)).unwrap_err();
+    assert!(matches!(said, GreetError::Busy), "{said}");
     put(&play.link, 0, b"goes on");
     assert_eq!(get(&play.link, 0, 7), b"goes on");
     // The daemon ends although that pause is not over.
@@ -410,8 +417,8 @@ fn a_process_that_cannot_start_is_an_error_or_a_warning() {
     let why = with(true).unwrap_err().to_string();
     assert!(why.starts_with("no process can be started that greets clients (--sandbox required)"), "{why}");
     let daemon = with(false).unwrap();
-    assert!(daemon.state.greeters.is_none());
-    assert!(logged(|line| line.starts_with("clients are greeted by this process itself")));
+    assert!(daemon.state.greeters.is_none() && daemon.state.local_greeters.is_none());
+    assert!(logged(|line| line.starts_with("clients at Unix sockets are greeted by this process itself")));
     let at: Endpoint = format!("unix:{}/0", directory.join("socket").display()).parse().unwrap();
     assert!(crate::inspect::inspect(&at, None).is_ok());
     drop(daemon);
