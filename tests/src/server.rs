@@ -251,7 +251,7 @@ pub fn signal(pid: u32, signal: i32) {
 }
 
 /// Whether this process greets clients for a server.
-fn is_greeter(pid: u32) -> bool {
+pub fn is_greeter(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "mrcuda-greeter")
 }
 
