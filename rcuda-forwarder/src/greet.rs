@@ -507,9 +507,9 @@ pub(crate) fn hear(mut conn: &Conn, deadline: Instant, offer: Offer<'_>, nonce: 
     Ok(heard)
 }
 
-/// The second part of a server, which may be another process than that of the first one and believes nothing of what that has heard: `secrets_for`
-/// returns the secrets of which one opens the server for an opening, and the client must have proved one, over `nonce` and all that was
-/// said. On an error the client has not been told yet: see [`refuse`].
+/// The second part of a server, which may be another process than that of the first one. Of what that has heard it believes only whether the
+/// client has shown a certificate: `secrets_for` returns the secrets of which one opens the server for an opening, and the client must have proved
+/// one, over `nonce` and all that was said. On an error the client has not been told yet: see [`refuse`].
 pub(crate) fn admit(
     conn: &Conn,
     heard: &Heard,

@@ -1,8 +1,8 @@
 //! The process that greets clients for a daemon ([`crate::greeter`]), and another one when it has ended.
 //!
-//! It is believed nothing. Each connection that it greets has a socket pair of its own, on which it may ask for one signature and say once what it
-//! has heard; whoever says anything else is taken for an attacker and is ended. The daemon keeps the connection, so nothing that the process does
-//! can have another one served in its place.
+//! Of what it says, the daemon verifies all but whether a client has shown a certificate of an authority. Each connection that it greets has a
+//! socket pair of its own, on which it may ask for one signature and say once what it has heard; whoever says anything else is taken for an attacker
+//! and is ended. The daemon keeps the connection, so nothing that the process does can have another one served in its place.
 
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::process::{pass_on, reap};
