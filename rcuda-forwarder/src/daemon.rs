@@ -796,8 +796,8 @@ impl State {
                 conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)
             }
             Entrance::Unix | Entrance::PassedUnix => permitted_user(conn, self.unix_users.as_ref()).map(drop),
-            // Every opening there has a key of its own.
-            Entrance::LocalSocket => Ok(()),
+            // Jobs that were invited, and their data connections: all of this user or of root.
+            Entrance::LocalSocket => permitted_user(conn, None).map(drop),
         }
     }
 

@@ -13,19 +13,22 @@ use crate::handshake::{Authority, HandshakeError, Identity, NotSigned, ServerTls
 use crate::orphan;
 use crate::packet;
 use crate::sandbox::{GreeterConfinement, SandboxError};
+use crate::sync::lock;
 use crate::threads;
 use message::{FromGreeter, NotHeard, Terms, ToGreeter};
 use rustls::SignatureScheme;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) mod message;
 
 /// How long the daemon may take to sign. Shorter than a greeting, so that the client is told.
 const SIGNING: Duration = Duration::from_secs(4);
+/// More than the C library keeps of a thread's stack: `PTHREAD_STACK_MIN`, which is larger on some processors.
+const KEPT_STACK: usize = 256 << 10;
 
 /// Why the process ends before its daemon does.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +49,12 @@ pub fn greeter_main(args: &[OsString]) -> i32 {
         eprintln!("mrcuda greeter: it takes no arguments, it is started by mrcuda serve");
         return 2;
     }
+    // Before anything else: of the same user others may be there, too.
+    // SAFETY: plain numbers.
+    if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) } != 0 {
+        eprintln!("mrcuda greeter: {}", io::Error::last_os_error());
+        return 1;
+    }
     // Whoever has started the server may have left it a file.
     orphan::shed(&[]);
     address_space::after_exec();
@@ -62,10 +71,14 @@ pub fn greeter_main(args: &[OsString]) -> i32 {
 /// Greets a client, given how connections are encrypted, the terms, the connection, and where to ask and to say what was heard.
 pub(crate) type Greet = fn(Option<&ServerTls>, &Terms, OwnedFd, OwnedFd);
 
-/// Greets clients until the daemon closes the channel. `enter` confines this process, which has one thread.
-pub(crate) fn run(enter: impl FnOnce(&GreeterConfinement) -> Result<(), SandboxError>, greet: Greet) -> i32 {
-    let done = packet::from_stdin().map_err(GreeterError::Channel).and_then(|channel| {
-        let served = serve(&channel, enter, greet);
+/// Greets clients until the daemon closes the channel. `enter` confines this process, which has one thread, and may have the channel at another
+/// descriptor.
+pub(crate) fn run(enter: impl FnOnce(&GreeterConfinement, &mut OwnedFd) -> Result<(), SandboxError>, greet: Greet) -> i32 {
+    // What is freed is overwritten: libraries that we call leave keys of clients there.
+    // SAFETY: plain numbers.
+    unsafe { libc::mallopt(libc::M_PERTURB, 0xff) };
+    let done = packet::from_stdin().map_err(GreeterError::Channel).and_then(|mut channel| {
+        let served = serve(&mut channel, enter, greet);
         if let Err(why) = &served {
             // The daemon may have ended.
             let _ = FromGreeter::Unusable(why.to_string()).send(&channel);
@@ -82,14 +95,14 @@ pub(crate) fn run(enter: impl FnOnce(&GreeterConfinement) -> Result<(), SandboxE
 }
 
 fn serve(
-    channel: &OwnedFd,
-    enter: impl FnOnce(&GreeterConfinement) -> Result<(), SandboxError>,
+    channel: &mut OwnedFd,
+    enter: impl FnOnce(&GreeterConfinement, &mut OwnedFd) -> Result<(), SandboxError>,
     greet: Greet,
 ) -> Result<(), GreeterError> {
-    let receive = || packet::receive(channel, 2).and_then(ToGreeter::of_packet).map_err(GreeterError::Channel);
+    let receive = |channel: &OwnedFd| packet::receive(channel, 2).and_then(ToGreeter::of_packet).map_err(GreeterError::Channel);
     let mut authorities: Vec<Authority> = Vec::new();
     let start = loop {
-        match receive()? {
+        match receive(channel)? {
             Some((ToGreeter::Authority(one), _)) => authorities.push(one),
             Some((ToGreeter::Start(start), _)) => break start,
             Some(_) => return Err(GreeterError::Order),
@@ -98,25 +111,87 @@ fn serve(
         }
     };
     // Before it has read a byte of a client, and while there is one thread.
-    enter(&start.confinement).map_err(GreeterError::Sandbox)?;
+    enter(&start.confinement, channel).map_err(GreeterError::Sandbox)?;
     let tls = start.certificate.map(|certificate| {
         let authorities = start.certified_only.then_some(authorities);
         ServerTls::of(Arc::new(Identity { certificate, authorities }), Arc::new(NoKey))
     });
     let tls = tls.transpose().map_err(GreeterError::Tls)?.map(Arc::new);
     FromGreeter::Ready.send(channel).map_err(GreeterError::Channel)?;
+    let greetings = Arc::new(Greetings::default());
     loop {
-        match receive()? {
+        match receive(channel)? {
             Some((ToGreeter::Greet(terms), fds)) => {
                 let [client, answers] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| GreeterError::Order)?;
-                let tls = tls.clone();
+                let (tls, seat) = (tls.clone(), greetings.begin());
                 // Without a thread both are closed, by which the daemon knows.
-                let _ = threads::spawn("greeting", move || greet(tls.as_deref(), &terms, client, answers));
+                let _ = threads::spawn("greeting", move || {
+                    let _seat = seat;
+                    below_kept_stack(move || greet(tls.as_deref(), &terms, client, answers));
+                });
             }
+            // The end of the channel is still the end of this process.
+            Some((ToGreeter::Finish, _)) => greetings.finish(),
             Some(_) => return Err(GreeterError::Order),
             None => return Ok(()),
         }
     }
+}
+
+/// The greetings under way.
+#[derive(Debug, Default)]
+struct Greetings {
+    state: Mutex<Going>,
+}
+
+#[derive(Debug, Default)]
+struct Going {
+    greetings: usize,
+    /// The process ends with the last one.
+    is_finishing: bool,
+}
+
+/// A greeting under way.
+#[derive(Debug)]
+struct Seat(Arc<Greetings>);
+
+impl Greetings {
+    fn begin(self: &Arc<Self>) -> Seat {
+        lock(&self.state).greetings += 1;
+        Seat(self.clone())
+    }
+
+    fn finish(&self) {
+        let mut state = lock(&self.state);
+        state.is_finishing = true;
+        state.end_if_over();
+    }
+}
+
+impl Going {
+    fn end_if_over(&self) {
+        if self.is_finishing && self.greetings == 0 {
+            std::process::exit(0);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.greetings -= 1;
+        state.end_if_over();
+    }
+}
+
+/// Calls a function so deep in the stack of this thread that the C library gives back the pages that it has used: for the next thread it keeps
+/// the first ones alone, which would keep what lies there of a client's keys.
+#[inline(never)]
+fn below_kept_stack(body: impl FnOnce()) {
+    let first = [0u8; KEPT_STACK];
+    std::hint::black_box(&first);
+    body();
+    std::hint::black_box(&first);
 }
 
 /// See [`Greet`].
@@ -153,11 +228,11 @@ impl SignHandshake for DaemonKey {
         let asked = FromGreeter::Sign(scheme.into(), *transcript).send(&self.0);
         let answer = asked.and_then(|()| {
             packet::wait(&self.0, Instant::now() + SIGNING)?;
-            packet::receive(&self.0, 0).and_then(ToGreeter::of_packet)
+            ToGreeter::receive_answer(&self.0)
         });
         match answer {
-            Ok(Some((ToGreeter::Signed(Ok(signature)), _))) => Ok(signature),
-            Ok(Some((ToGreeter::Signed(Err(why)), _))) => Err(NotSigned(why)),
+            Ok(Some(ToGreeter::Signed(Ok(signature)))) => Ok(signature),
+            Ok(Some(ToGreeter::Signed(Err(why)))) => Err(NotSigned(why)),
             Ok(_) => Err(NotSigned("the server has no answer".to_owned())),
             Err(why) => Err(NotSigned(why.to_string())),
         }

@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use zeroize::Zeroize;
 
 mod server_key;
 
@@ -118,13 +119,19 @@ impl KeyLog for Secrets {
     }
 }
 
+impl Drop for Secrets {
+    fn drop(&mut self) {
+        lock(&self.0).iter_mut().for_each(Zeroize::zeroize);
+    }
+}
+
 impl Secrets {
     /// The session of the client or of the server.
     fn session(&self, client: bool) -> io::Result<Session> {
-        let [Some(of_client), Some(of_server)] = *lock(&self.0) else {
+        let [Some(of_client), Some(of_server)] = &*lock(&self.0) else {
             return Err(io::Error::other("the handshake has no result"));
         };
-        let [of_client, of_server] = [of_client, of_server].map(|secret| Traffic { secret, number: 0 });
+        let [of_client, of_server] = [of_client, of_server].map(|secret| Traffic { secret: *secret, number: 0 });
         Ok(if client { Session { write: of_client, read: of_server } } else { Session { write: of_server, read: of_client } })
     }
 }

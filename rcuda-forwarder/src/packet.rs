@@ -3,7 +3,7 @@
 use crate::socket::receive_with_descriptors;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, recv, sendmsg, setsockopt, socketpair, sockopt,
+    self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, recv, sendmsg, setsockopt, socketpair, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice};
@@ -43,11 +43,16 @@ pub(crate) fn from_stdin() -> io::Result<OwnedFd> {
 
 /// Sends a packet. Fails if the other end reads nothing for some time, or, with `MSG_DONTWAIT`, if it has not read what was sent before.
 pub(crate) fn send(to: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: MsgFlags) -> io::Result<()> {
+    let (to, flags) = (to.as_raw_fd(), MsgFlags::MSG_NOSIGNAL | flags);
     let fds: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [ControlMessage::ScmRights(&fds)];
-    let control = if fds.is_empty() { &[][..] } else { &rights[..] };
     loop {
-        match sendmsg::<()>(to.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL | flags, None) {
+        let sent = if fds.is_empty() {
+            // A process that may pass on no descriptor cannot use the other call.
+            socket::send(to, bytes, flags)
+        } else {
+            sendmsg::<()>(to, &[IoSlice::new(bytes)], &[ControlMessage::ScmRights(&fds)], flags, None)
+        };
+        match sent {
             Err(nix::Error::EINTR) => {}
             r => return Ok(r.map(drop)?),
         }
@@ -88,6 +93,20 @@ pub(crate) fn receive(from: &OwnedFd, most: usize) -> io::Result<Option<Packet>>
         return Err(invalid("a message between processes of the server was cut"));
     }
     Ok(Some((bytes, fds)))
+}
+
+/// The next packet, which has no descriptors: those that were sent with it are closed. `None` if the other end is closed. By a call that cannot
+/// receive any, so a process may use it on sockets by which it is to get none. One thread receives at a time.
+pub(crate) fn receive_plain(from: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
+    let Some(length) = next_length(from)? else { return Ok(None) };
+    let mut bytes = vec![0; length.min(LONGEST)];
+    loop {
+        match recv(from.as_raw_fd(), &mut bytes, MsgFlags::MSG_TRUNC) {
+            Err(nix::Error::EINTR) => {}
+            Ok(n) if n != length || n > LONGEST => return Err(invalid("a message between processes of the server was cut")),
+            r => return Ok(r.map(|_| Some(bytes))?),
+        }
+    }
 }
 
 /// Waits for the next packet, and says how long it is; `None` if the other end is closed.

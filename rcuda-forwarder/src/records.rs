@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use zeroize::{Zeroize, Zeroizing};
 
 /// The cipher of all connections, which rustls calls `TLS13_AES_128_GCM_SHA256`.
 static CIPHER: &aead::Algorithm = &aead::AES_128_GCM;
@@ -53,6 +54,13 @@ wire_struct! {
     pub(crate) struct Traffic {
         pub(crate) secret: [u8; 32],
         pub(crate) number: u64,
+    }
+}
+
+/// A process that is taken over later must not find it: that one greets many clients, and has nothing to do with them afterwards.
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.secret.zeroize();
     }
 }
 
@@ -111,7 +119,8 @@ struct Key {
 
 impl Key {
     fn new(traffic: Traffic) -> io::Result<Key> {
-        let key = UnboundKey::new(CIPHER, &expand::<KEY>(&traffic.secret, b"key")?).map_err(|_| broken("a key is invalid"))?;
+        let key = Zeroizing::new(expand::<KEY>(&traffic.secret, b"key")?);
+        let key = UnboundKey::new(CIPHER, &*key).map_err(|_| broken("a key is invalid"))?;
         let iv = expand(&traffic.secret, b"iv")?;
         Ok(Key { traffic, key: LessSafeKey::new(key), iv })
     }

@@ -17,10 +17,13 @@ use crate::sandbox::GreeterConfinement;
 use crate::sync::lock;
 use crate::threads;
 use cuda_api::lock::wait_timeout;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Shutdown, shutdown};
 use rustls::SignatureScheme;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,9 @@ use std::time::{Duration, Instant};
 const ENDING: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a client that waits has been dropped.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of clients that one process is passed, if no other one can be started: with two descriptors for each it cannot have so many that
+/// one gets the number of its channel ([`GreeterConfinement::enter`]).
+const MOST: u32 = 2000;
 
 /// How long is waited for what.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +50,10 @@ pub(super) struct Pace {
     pub(super) pause: (Duration, Duration),
     /// A process that has lived so long has not ended at once.
     pub(super) long: Duration,
+    /// Another process takes the place of one that was passed no client for so long, or was passed so many.
+    pub(super) turn: (Duration, u32),
+    /// One whose place was taken may take so long to finish its greetings.
+    pub(super) finishing: Duration,
 }
 
 impl Pace {
@@ -54,11 +64,17 @@ impl Pace {
         dropped: Duration::from_secs(1),
         pause: (Duration::from_millis(20), Duration::from_secs(5)),
         long: Duration::from_secs(10),
+        turn: (Duration::from_secs(10), 1024),
+        finishing: Duration::from_secs(15),
     };
 
     /// For tests of a process that does not answer.
     #[cfg(test)]
-    pub(super) const IMPATIENT: Pace = Pace { slack: Duration::ZERO, dropped: Duration::from_millis(100), ..Pace::USUAL };
+    pub(super) const IMPATIENT: Pace = Pace { slack: Duration::ZERO, dropped: Duration::from_millis(100), ..Pace::CONSTANT };
+
+    /// For tests of one process.
+    #[cfg(test)]
+    pub(super) const CONSTANT: Pace = Pace { turn: (Duration::from_secs(3600), MOST), ..Pace::USUAL };
 }
 
 /// How the process is started.
@@ -84,14 +100,18 @@ struct Shared {
     pace: Pace,
     desk: Mutex<Desk>,
     changed: Condvar,
-    /// Log of processes that have ended, and of what they write, rate-limited because a client that has found an error can cause them.
+    /// Log of processes that have ended, rate-limited because a client that has found an error can cause it.
     log: Arc<RateLimitedLog>,
+    /// Log of what they write. What is written there can suppress no line of the other.
+    output: Arc<RateLimitedLog>,
 }
 
 #[derive(Debug, Default)]
 struct Desk {
     /// The process, while there is one.
     current: Option<Arc<Greeter>>,
+    /// Those whose place was taken, until they have ended.
+    former: Vec<Arc<Greeter>>,
     is_ending: bool,
 }
 
@@ -102,16 +122,77 @@ struct Greeter {
     pid: u32,
     /// `None` once it is waited for.
     child: Mutex<Option<Child>>,
-    /// Why the daemon has ended it, if it has.
-    distrusted: Mutex<Option<&'static str>>,
+    /// Readable when it has ended, whoever has its end of the channel. `None`: the kernel has no such descriptors.
+    process: Option<OwnedFd>,
+    /// The daemon has ended it and the log says why.
+    is_distrusted: AtomicBool,
+    work: Mutex<Work>,
+    /// A byte when `work` has changed in a way that [`Shared::watch`] has to know.
+    news: (PipeReader, PipeWriter),
+}
+
+/// What a process has been passed.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    clients: u32,
+    last: Instant,
+}
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Ended,
+    /// It says something, where nothing is said any more.
+    Speaks,
+    /// It has got work.
+    Works,
+    TimeOver,
 }
 
 impl Greeter {
-    /// Ends it, for this reason.
-    fn kill(&self, why: Option<&'static str>) {
-        let mut distrusted = lock(&self.distrusted);
-        *distrusted = distrusted.or(why);
-        drop(distrusted);
+    /// Counts a client that it was passed.
+    fn count(&self, pace: &Pace) {
+        let mut work = lock(&self.work);
+        *work = Work { clients: work.clients + 1, last: Instant::now() };
+        if work.clients == 1 || work.clients == pace.turn.1 {
+            // There is room for both.
+            let _ = (&self.news.1).write_all(&[0]);
+        }
+    }
+
+    /// When another one is to take its place; `None`: it has greeted nobody.
+    fn turn(&self, pace: &Pace) -> Option<Instant> {
+        let work = *lock(&self.work);
+        let idle = if work.clients >= pace.turn.1 { Duration::ZERO } else { pace.turn.0 };
+        (work.clients > 0).then(|| work.last + idle)
+    }
+
+    /// Waits until it does something, or until then.
+    fn wait(&self, until: Option<Instant>) -> io::Result<Event> {
+        // Rounded up, as elsewhere.
+        let left = |until: Instant| until.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+        let limit = until.map_or(PollTimeout::NONE, |until| PollTimeout::try_from(left(until)).unwrap_or(PollTimeout::MAX));
+        let channel = PollFd::new(self.channel.as_fd(), PollFlags::POLLIN);
+        let mut fds = vec![channel, PollFd::new(self.news.0.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.process.as_ref().map(|process| PollFd::new(process.as_fd(), PollFlags::POLLIN)));
+        if poll(&mut fds, limit)? == 0 {
+            return Ok(Event::TimeOver);
+        }
+        let is_ready = |at: usize| fds.get(at).is_some_and(|fd: &PollFd<'_>| fd.any().unwrap_or(true));
+        if is_ready(0) {
+            return Ok(if matches!(FromGreeter::receive(&self.channel), Ok(None)) { Event::Ended } else { Event::Speaks });
+        }
+        if is_ready(2) {
+            return Ok(Event::Ended);
+        }
+        (&self.news.0).read_exact(&mut [0])?;
+        Ok(Event::Works)
+    }
+
+    /// Ends it. Whoever else may have its end of the channel is passed nothing any more.
+    fn kill(&self) {
+        // The process may have closed it.
+        let _ = shutdown(self.channel.as_raw_fd(), Shutdown::Both);
         if let Some(child) = &mut *lock(&self.child) {
             // It may have ended already.
             let _ = child.kill();
@@ -144,8 +225,9 @@ impl Greeters {
         pace: Pace,
         log: Log,
     ) -> io::Result<Greeters> {
-        let log = RateLimitedLog::new(log, "lines about the process that greets clients");
-        let shared = Arc::new(Shared { with, clients, tls, pace, desk: Mutex::default(), changed: Condvar::new(), log });
+        let output = RateLimitedLog::new(log, "lines of processes that greet clients");
+        let log = RateLimitedLog::new(log, "lines about processes that greet clients");
+        let shared = Arc::new(Shared { with, clients, tls, pace, desk: Mutex::default(), changed: Condvar::new(), log, output });
         let first = shared.start()?;
         let theirs = shared.clone();
         threads::spawn("greeter", move || theirs.keep(first))?;
@@ -179,7 +261,7 @@ impl Greeters {
     pub(super) fn end(&self) {
         let mut desk = lock(&self.shared.desk);
         desk.is_ending = true;
-        desk.current.iter().for_each(|greeter| greeter.kill(None));
+        desk.current.iter().chain(&desk.former).for_each(|greeter| greeter.kill());
         drop(desk);
         self.shared.changed.notify_all();
     }
@@ -209,9 +291,17 @@ impl Shared {
         // The command holds our copies of the process's ends: while they are open, its end cannot be detected.
         drop(command);
         let pid = child.id();
-        let greeter = Greeter { channel, pid, child: Mutex::new(Some(child)), distrusted: Mutex::default() };
-        let (log, clients) = (self.log.clone(), self.clients);
-        let line = move |line: &str| log.say(&LogLine::warning(format!("process {pid}, which greets {clients}: {line}")));
+        let greeter = Greeter {
+            channel,
+            pid,
+            process: process_descriptor(&child),
+            child: Mutex::new(Some(child)),
+            is_distrusted: AtomicBool::new(false),
+            work: Mutex::new(Work { clients: 0, last: Instant::now() }),
+            news: io::pipe()?,
+        };
+        let log = self.output.clone();
+        let line = move |line: &str| log.say(&LogLine::greeter_output(pid, line));
         threads::spawn("output", move || pass_on(output, &line))?;
         let identity = self.tls.as_ref().map(|tls| tls.identity.clone());
         let authorities = identity.as_ref().and_then(|identity| identity.authorities.as_deref());
@@ -234,18 +324,16 @@ impl Shared {
     }
 
     /// Sees to it that there is a process, until the daemon ends.
-    fn keep(&self, first: Greeter) {
+    fn keep(self: &Arc<Self>, first: Greeter) {
         let (mut started, mut pause) = (Ok(first), self.pace.pause.0);
         loop {
             let began = Instant::now();
             match started {
                 Ok(greeter) => {
-                    let Some(why) = self.watch(greeter) else { return };
-                    self.log.say(&LogLine::warning(format!("{why}; another one is started")));
+                    let Some(last) = self.serve_by(greeter) else { return };
+                    self.say_ended(&last, "; another one is started");
                 }
-                Err(why) => {
-                    self.log.say(&LogLine::warning(format!("cannot start a process that greets {}: {why}", self.clients)))
-                }
+                Err(why) => self.say_cannot_start(&why),
             }
             pause = if began.elapsed() > self.pace.long { self.pace.pause.0 } else { (2 * pause).min(self.pace.pause.1) };
             let (until, mut desk) = (Instant::now() + pause, lock(&self.desk));
@@ -260,34 +348,122 @@ impl Shared {
         }
     }
 
-    /// Has a process greet, until it ends; returns how, unless the daemon ends.
-    fn watch(&self, greeter: Greeter) -> Option<String> {
-        let greeter = Arc::new(greeter);
-        let mut desk = lock(&self.desk);
-        if desk.is_ending {
-            // Dropped, it ends.
+    fn say_cannot_start(&self, why: &io::Error) {
+        self.log.say(&LogLine::warning(format!("cannot start a process that greets {}: {why}", self.clients)));
+    }
+
+    /// Has a process greet, and others after it, each of which takes the place of the one before; returns the first that ends by itself, unless the
+    /// daemon ends.
+    fn serve_by(self: &Arc<Self>, first: Greeter) -> Option<Arc<Greeter>> {
+        let mut greeter = Arc::new(first);
+        if !self.take_place(&greeter) {
             return None;
         }
-        desk.current = Some(greeter.clone());
+        while self.watch(&greeter, |_| greeter.turn(&self.pace)) == Event::TimeOver {
+            match self.start().map(Arc::new) {
+                Ok(next) => {
+                    if !self.take_place(&next) {
+                        return None;
+                    }
+                    let former = std::mem::replace(&mut greeter, next);
+                    let (this, theirs) = (self.clone(), former.clone());
+                    if threads::spawn("greeter", move || this.see_off(&theirs)).is_err() {
+                        self.see_off(&former);
+                    }
+                }
+                Err(why) => {
+                    self.say_cannot_start(&why);
+                    // It goes on meanwhile.
+                    let again = Instant::now() + self.pace.pause.1;
+                    if self.watch(&greeter, |_| Some(again)) == Event::Ended {
+                        break;
+                    }
+                }
+            }
+        }
+        (!lock(&self.desk).is_ending).then_some(greeter)
+    }
+
+    /// Has a process greet those who come from now on; false if the daemon ends, and then the process does.
+    fn take_place(&self, greeter: &Arc<Greeter>) -> bool {
+        let mut desk = lock(&self.desk);
+        if !desk.is_ending {
+            let former = desk.current.replace(greeter.clone());
+            desk.former.extend(former);
+        }
+        let has_it = !desk.is_ending;
         drop(desk);
         self.changed.notify_all();
-        // Nothing is said here any more.
-        match FromGreeter::receive(&greeter.channel) {
-            Ok(None) => {}
-            Ok(Some(_)) | Err(_) => greeter.kill(Some("has said something unexpected")),
+        has_it
+    }
+
+    /// Has a process finish its greetings, and waits until it has ended.
+    fn see_off(&self, former: &Arc<Greeter>) {
+        let until = Instant::now() + self.pace.finishing;
+        // It comes after all clients that were passed on. If there is no room for it, the process has not taken them in all this time.
+        let is_told = ToGreeter::Finish.send_now(&former.channel, &[]).is_ok();
+        if !is_told || self.watch(former, |_| Some(until)) == Event::TimeOver {
+            self.distrust(former, "does not end");
         }
-        lock(&self.desk).current = None;
+        self.say_ended(former, "");
+        lock(&self.desk).former.retain(|one| !Arc::ptr_eq(one, former));
+    }
+
+    /// Waits until a process has ended, or until it is time.
+    fn watch(&self, greeter: &Arc<Greeter>, until: impl Fn(&Greeter) -> Option<Instant>) -> Event {
+        loop {
+            let until = until(greeter);
+            match greeter.wait(until) {
+                Ok(Event::Works) => {}
+                Ok(Event::TimeOver) if until.is_some_and(|until| Instant::now() >= until) => return Event::TimeOver,
+                Ok(Event::TimeOver) => {}
+                Ok(Event::Ended) => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Event::Speaks) | Err(_) => {
+                    self.distrust(greeter, "has said something unexpected");
+                    break;
+                }
+            }
+        }
+        // The process or its channel: the other one ends, too.
+        let _ = shutdown(greeter.channel.as_raw_fd(), Shutdown::Both);
+        self.vacate(greeter);
+        Event::Ended
+    }
+
+    /// Passes no client to this process any more; returns whether others were.
+    fn vacate(&self, greeter: &Arc<Greeter>) -> bool {
+        let mut desk = lock(&self.desk);
+        let is_current = desk.current.as_ref().is_some_and(|current| Arc::ptr_eq(current, greeter));
+        if is_current {
+            desk.current = None;
+        }
+        is_current
+    }
+
+    /// Ends a process that does what it should not, and says so at once: nothing that it does can delay that.
+    fn distrust(&self, greeter: &Arc<Greeter>, why: &'static str) {
+        let is_first = !greeter.is_distrusted.swap(true, Ordering::SeqCst);
+        let was_current = self.vacate(greeter);
+        greeter.kill();
+        let then = if was_current { "; another one is started" } else { "" };
+        if is_first {
+            let line = format!("process {}, which greets {}, {why} and was ended{then}", greeter.pid, self.clients);
+            self.log.say(&LogLine::warning(line));
+        }
+    }
+
+    /// Waits for a process that ends, and says how, unless it was to.
+    fn say_ended(&self, greeter: &Greeter, then: &str) {
         let child = lock(&greeter.child).take();
         let status = child.map(|mut child| reap(&mut child, || ENDING));
-        if lock(&self.desk).is_ending {
-            return None;
+        let is_to = then.is_empty() && matches!(&status, Some(Ok(status)) if status.success());
+        if is_to || greeter.is_distrusted.load(Ordering::SeqCst) || lock(&self.desk).is_ending {
+            return;
         }
-        let how = match (*lock(&greeter.distrusted), status) {
-            (Some(why), _) => format!("{why} and was ended"),
-            (None, Some(Ok(status))) => format!("has ended ({status})"),
-            (None, _) => "has ended".to_owned(),
-        };
-        Some(format!("process {}, which greets {}, {how}", greeter.pid, self.clients))
+        let how = status.and_then(Result::ok).map(|status| format!(" ({status})")).unwrap_or_default();
+        let line = format!("process {}, which greets {}, has ended{how}{then}", greeter.pid, self.clients);
+        self.log.say(&LogLine::warning(line));
     }
 
     /// Passes a client on to the process; returns the end of the socket pair for what is said about it. `None`: there is no process, or it has
@@ -306,7 +482,7 @@ impl Shared {
                 return Ok(None);
             }
             let mut desk = lock(&self.desk);
-            let Some(greeter) = desk.current.clone() else {
+            let Some(greeter) = desk.current.clone().filter(|greeter| lock(&greeter.work).clients < MOST) else {
                 if desk.is_ending {
                     return Ok(None);
                 }
@@ -314,9 +490,14 @@ impl Shared {
                 drop(desk);
                 continue;
             };
+            // It does not wait. Meanwhile no other process takes this one's place, which would then have been told to finish before.
+            let sent = message.send_now(&greeter.channel, &[conn.socket()?, theirs.as_fd()]);
             drop(desk);
-            match message.send_now(&greeter.channel, &[conn.socket()?, theirs.as_fd()]) {
-                Ok(()) => return Ok(Some((greeter, ours))),
+            match sent {
+                Ok(()) => {
+                    greeter.count(&self.pace);
+                    return Ok(Some((greeter, ours)));
+                }
                 // It has many to take.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     // Whether there is room, and whether it is still there, the next turn finds out.
@@ -331,16 +512,16 @@ impl Shared {
     /// Answers what the process asks for about a client, and receives what it has heard.
     fn converse(
         &self,
-        greeter: &Greeter,
+        greeter: &Arc<Greeter>,
         answers: &OwnedFd,
         conn: &Conn,
         limit: Duration,
         offer: Offer<'_>,
         was_dropped: impl Fn() -> bool,
     ) -> Result<Heard, GreetError> {
-        let until = Instant::now() + limit + self.pace.slack;
+        let (mut until, mut is_cut) = (Instant::now() + limit + self.pace.slack, false);
         let distrust = |why| {
-            greeter.kill(Some(why));
+            self.distrust(greeter, why);
             GreetError::GreeterFailed(why)
         };
         let mut to_sign = offer.tls;
@@ -348,7 +529,13 @@ impl Shared {
             match self.wait(answers, until, &was_dropped) {
                 Waited::Ready => {}
                 Waited::Dropped => return Err(GreetError::GreeterFailed("does not let go of a client that was dropped")),
-                Waited::TooLong => return Err(distrust("does not answer")),
+                Waited::TooLong if is_cut => return Err(distrust("does not answer")),
+                Waited::TooLong => {
+                    // It may only wait for this client, without whom it goes on.
+                    conn.cut();
+                    (until, is_cut) = (Instant::now() + self.pace.dropped, true);
+                    continue;
+                }
             }
             match FromGreeter::receive(answers) {
                 Ok(Some(FromGreeter::Sign(scheme, transcript))) => {
@@ -399,5 +586,14 @@ impl Shared {
                 return Waited::TooLong;
             }
         }
+    }
+}
+
+/// A descriptor of a process that nobody has waited for.
+fn process_descriptor(child: &Child) -> Option<OwnedFd> {
+    // SAFETY: plain numbers; the descriptor that it returns has no other owner.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, child.id(), 0);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
     }
 }

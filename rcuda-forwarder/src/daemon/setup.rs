@@ -76,9 +76,12 @@ impl GreeterSetup {
     /// `None`: such a process could do all that the daemon can.
     fn of(o: &ServeOptions, sandbox: &Sandbox, is_root: bool) -> Option<GreeterSetup> {
         let confinement =
-            sandbox.confinement.as_ref().map_or(GreeterConfinement { landlock: false, seccomp: false }, |workers| {
-                GreeterConfinement { landlock: workers.landlock, seccomp: workers.seccomp }
-            });
+            sandbox
+                .confinement
+                .as_ref()
+                .map_or(GreeterConfinement { landlock: false, seccomp: false, own_user: is_root }, |workers| {
+                    GreeterConfinement { landlock: workers.landlock, seccomp: workers.seccomp, own_user: is_root }
+                });
         if !is_root && !confinement.seccomp {
             return None;
         }
@@ -96,7 +99,7 @@ impl GreeterSetup {
 
     /// What is in force, for the log.
     fn words(&self) -> String {
-        let GreeterConfinement { landlock, seccomp } = self.with.confinement;
+        let GreeterConfinement { landlock, seccomp, .. } = self.with.confinement;
         let user = self.with.command.privileges.user.as_ref().map(|user| format!("as user {}", user.name));
         let all = [user, landlock.then(|| "Landlock".to_owned()), seccomp.then(|| "seccomp".to_owned())];
         let all: Vec<String> = all.into_iter().flatten().collect();

@@ -67,7 +67,7 @@ fn worker_process() {
 fn greeter_process() {
     let stdin = io::stdin();
     if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(SockType::SeqPacket)) {
-        std::process::exit(crate::greeter::run(|_| Ok(()), crate::greeter::greet_client));
+        std::process::exit(crate::greeter::run(|_, _| Ok(()), crate::greeter::greet_client));
     }
 }
 
@@ -80,7 +80,7 @@ fn greeter_setup(program: &Path, test: &str, pace: Pace) -> GreeterSetup {
         privileges: Privileges::default(),
         variables: Vec::new(),
     };
-    let confinement = GreeterConfinement { landlock: false, seccomp: false };
+    let confinement = GreeterConfinement { landlock: false, seccomp: false, own_user: false };
     GreeterSetup { with: StartWith { command, confinement }, is_required: true, pace }
 }
 

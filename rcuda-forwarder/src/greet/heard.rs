@@ -38,6 +38,11 @@ impl std::fmt::Debug for Heard {
 }
 
 impl Heard {
+    /// Length of all that has no fixed one.
+    pub(crate) fn text_length(&self) -> usize {
+        self.body.len() + self.credential.len()
+    }
+
     /// Whether the connection is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.choice == TLS

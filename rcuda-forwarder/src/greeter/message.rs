@@ -10,9 +10,12 @@ use cuda_api::{wire_enum, wire_struct};
 use nix::sys::socket::MsgFlags;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use zeroize::Zeroizing;
 
 /// Maximum length of a reason, in characters: it is written to the log and sent to the client.
 const LONGEST_REASON: usize = 300;
+/// Length of what a message has besides its texts, at the most.
+const BESIDE_TEXT: usize = 512;
 
 wire_struct! {
     /// How the process is to begin.
@@ -49,6 +52,8 @@ pub(crate) enum ToGreeter {
     Start(StartGreeter),
     /// Greet the client whose connection comes with it; the second descriptor is for the answers about it.
     Greet(Terms),
+    /// Greet nobody else, and end when those who came before have been greeted: another process has taken its place.
+    Finish,
     /// With the answers about a client: the signature of its handshake, or why there is none.
     Signed(Result<Vec<u8>, String>),
 }
@@ -130,6 +135,7 @@ impl ToGreeter {
             ToGreeter::Greet(terms) => (3u8, terms.clone()).put(&mut out),
             ToGreeter::Signed(Ok(signature)) => (4u8, signature.clone()).put(&mut out),
             ToGreeter::Signed(Err(why)) => (5u8, why.clone()).put(&mut out),
+            ToGreeter::Finish => 6u8.put(&mut out),
         }
         out
     }
@@ -142,6 +148,7 @@ impl ToGreeter {
             3 => ToGreeter::Greet(Wire::get(src)?),
             4 => ToGreeter::Signed(Ok(Wire::get(src)?)),
             5 => ToGreeter::Signed(Err(Wire::get(src)?)),
+            6 => ToGreeter::Finish,
             _ => return Err(Short),
         };
         if src.is_empty() { Ok(message) } else { Err(Short) }
@@ -157,6 +164,12 @@ impl ToGreeter {
         packet::send(to, &self.bytes(), &[], MsgFlags::empty())
     }
 
+    /// The answer about a client; `None` if the other end is closed.
+    pub(crate) fn receive_answer(from: &OwnedFd) -> io::Result<Option<ToGreeter>> {
+        let answer = packet::receive_plain(from)?.map(|bytes| ToGreeter::of_packet(Some((bytes, Vec::new()))));
+        Ok(answer.transpose()?.flatten().map(|(message, _)| message))
+    }
+
     /// What a packet says.
     pub(crate) fn of_packet(packet: Option<Packet>) -> io::Result<Option<(ToGreeter, Vec<OwnedFd>)>> {
         let Some((bytes, fds)) = packet else { return Ok(None) };
@@ -166,16 +179,29 @@ impl ToGreeter {
 }
 
 impl FromGreeter {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        match self {
-            FromGreeter::Ready => 1u8.put(&mut out),
-            FromGreeter::Unusable(why) => (2u8, why.clone()).put(&mut out),
-            FromGreeter::Sign(scheme, transcript) => (3u8, (*scheme, *transcript)).put(&mut out),
-            FromGreeter::Heard(heard, session) => (4u8, (heard.clone(), session.clone())).put(&mut out),
-            FromGreeter::NotHeard(why, session) => (5u8, (why.clone(), session.clone())).put(&mut out),
-        }
+    /// Its bytes, which contain the keys of a connection: neither they nor what they have outgrown stay in memory.
+    pub(crate) fn bytes(&self) -> Zeroizing<Vec<u8>> {
+        let text = match self {
+            FromGreeter::Heard(heard, _) => heard.text_length(),
+            FromGreeter::NotHeard(why, _) => why.why.len(),
+            FromGreeter::Unusable(why) => why.len(),
+            FromGreeter::Ready | FromGreeter::Sign(..) => 0,
+        };
+        let mut out = Zeroizing::new(Vec::with_capacity(BESIDE_TEXT + text));
+        let reserved = out.capacity();
+        self.put(&mut out);
+        debug_assert_eq!(out.capacity(), reserved, "it did not move while it grew");
         out
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            FromGreeter::Ready => 1u8.put(out),
+            FromGreeter::Unusable(why) => (2u8, why.clone()).put(out),
+            FromGreeter::Sign(scheme, transcript) => (3u8, (*scheme, *transcript)).put(out),
+            FromGreeter::Heard(heard, session) => (4u8, (heard.clone(), session.clone())).put(out),
+            FromGreeter::NotHeard(why, session) => (5u8, (why.clone(), session.clone())).put(out),
+        }
     }
 
     pub(crate) fn read(mut bytes: &[u8]) -> Result<FromGreeter, Short> {
@@ -198,6 +224,7 @@ impl FromGreeter {
     /// The next message; `None` if the other end is closed. None of them has a descriptor.
     pub(crate) fn receive(from: &OwnedFd) -> io::Result<Option<FromGreeter>> {
         let Some((bytes, _)) = packet::receive(from, 0)? else { return Ok(None) };
+        let bytes = Zeroizing::new(bytes);
         FromGreeter::read(&bytes).map(Some).map_err(|_| packet::invalid("malformed message of the process that greets clients"))
     }
 }

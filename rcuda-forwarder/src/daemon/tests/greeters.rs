@@ -8,7 +8,7 @@ use crate::packet;
 use crate::records::{Session, Traffic};
 use nix::unistd::{Pid, getppid};
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 
 /// A file by which the process that greets for a daemon, the parent, knows that it is to play its part with the next client.
 fn cue(part: &str, parent: Pid) -> PathBuf {
@@ -24,7 +24,7 @@ fn is_cued(part: &str) -> bool {
 fn process(greet: Greet) {
     let stdin = io::stdin();
     if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(SockType::SeqPacket)) {
-        std::process::exit(run(|_| Ok(()), greet));
+        std::process::exit(run(|_, _| Ok(()), greet));
     }
 }
 
@@ -105,7 +105,7 @@ fn signs_twice_process() {
 
 #[test]
 fn one_signature_is_made_for_each_client() {
-    Play::new("signs_twice", Pace::USUAL).ends_it("has asked for a signature too many and was ended");
+    Play::new("signs_twice", Pace::CONSTANT).ends_it("has asked for a signature too many and was ended");
 }
 
 fn babbles(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
@@ -123,7 +123,7 @@ fn babbles_process() {
 
 #[test]
 fn a_process_that_says_what_has_no_meaning_is_ended() {
-    Play::new("babbles", Pace::USUAL).ends_it("has said something unexpected and was ended");
+    Play::new("babbles", Pace::CONSTANT).ends_it("has said something unexpected and was ended");
 }
 
 fn passes(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
@@ -142,7 +142,7 @@ fn passes_process() {
 
 #[test]
 fn the_daemon_takes_no_descriptor_of_it() {
-    Play::new("passes", Pace::USUAL).ends_it("has said something unexpected and was ended");
+    Play::new("passes", Pace::CONSTANT).ends_it("has said something unexpected and was ended");
 }
 
 fn calls_out(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
@@ -169,7 +169,7 @@ fn calls_out_process() {
 
 #[test]
 fn a_process_that_says_something_about_no_client_is_ended() {
-    Play::new("calls_out", Pace::USUAL).ends_it("has said something unexpected and was ended");
+    Play::new("calls_out", Pace::CONSTANT).ends_it("has said something unexpected and was ended");
 }
 
 /// What was heard of a client.
@@ -226,7 +226,7 @@ fn lies_process() {
 #[test]
 fn a_session_that_cannot_be_is_not_used() {
     for part in ["lies-none", "lies-number", "lies-session"] {
-        let mut play = Play::new("lies", Pace::USUAL);
+        let mut play = Play::new("lies", Pace::CONSTANT);
         play.part = part;
         play.ends_it("has said something impossible and was ended");
     }
@@ -246,7 +246,7 @@ fn ends_process() {
 
 #[test]
 fn another_process_is_started_for_one_that_has_ended() {
-    let play = Play::new("ends", Pace::USUAL);
+    let play = Play::new("ends", Pace::CONSTANT);
     for _ in 0..3 {
         play.ends_it("has ended (exit status: 3)");
     }
@@ -266,7 +266,7 @@ fn leaves_one_process() {
 /// As after a panic of its thread, or without one.
 #[test]
 fn a_client_that_is_not_greeted_tries_again_at_the_same_process() {
-    let play = Play::new("leaves_one", Pace::USUAL);
+    let play = Play::new("leaves_one", Pace::CONSTANT);
     let before = play.greeters().pid();
     play.cue();
     let said = play.client(&play.scene.at(0)).unwrap_err();
@@ -365,7 +365,7 @@ fn replays_process() {
 /// The proof of one client lets nobody else in: it covers a nonce that the daemon has drawn for that client's connection.
 #[test]
 fn what_one_client_has_proved_is_no_proof_of_another() {
-    let mut play = Play::new("replays", Pace::USUAL);
+    let mut play = Play::new("replays", Pace::CONSTANT);
     play.part = "replays-keep";
     play.cue();
     play.client(&play.scene.at(0)).unwrap();
@@ -381,7 +381,7 @@ fn while_there_is_no_process_clients_are_told_that_the_server_is_busy() {
     let test = "daemon::tests::greeter_process";
     // No other one is started for a long time.
     let pause = Duration::from_secs(600);
-    let pace = Pace { patience: Duration::from_millis(100), pause: (pause, pause), ..Pace::USUAL };
+    let pace = Pace { patience: Duration::from_millis(100), pause: (pause, pause), ..Pace::CONSTANT };
     let scene = Scene::greeted_by(test, pace, vec![0], |_| {});
     let link = scene.link(0);
     let play = Play { scene, part: "none", link };
@@ -423,4 +423,186 @@ fn a_process_that_cannot_start_is_an_error_or_a_warning() {
     assert!(crate::inspect::inspect(&at, None).is_ok());
     drop(daemon);
     fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Places in the memory of a process where these bytes are.
+fn places(pid: u32, wanted: &[u8]) -> Vec<String> {
+    use std::os::unix::fs::FileExt;
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut found = Vec::new();
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
+        // Page by page, each with the beginning of the next one: what was reserved and is not there cannot be read.
+        for at in (from..to).step_by(4096) {
+            let mut page = vec![0; 4096 + wanted.len() - 1];
+            let n = memory.read_at(&mut page, at).unwrap_or(0);
+            found.extend(page[..n].windows(wanted.len()).filter(|some| *some == wanted).map(|_| line.to_owned()));
+        }
+    }
+    found
+}
+
+/// Connections that go on, with the secrets by which their bytes are encrypted.
+fn encrypted(play: &Play, n: usize) -> Vec<(Conn, [[u8; 32]; 2])> {
+    let connect = |_| {
+        let at = play.scene.at(0);
+        let conn = Conn::open(&at, Instant::now() + Duration::from_secs(60)).unwrap();
+        let limits = Limits { silence: Duration::from_secs(60), end: Instant::now() + Duration::from_secs(60) };
+        greet(&conn, &Opening::Inspect, &play.scene.key(), Protection::AnyServer, limits).unwrap();
+        let session = conn.session_to_part().unwrap();
+        let secrets = [session.read.secret, session.write.secret];
+        (conn, secrets)
+    };
+    (0..n).map(connect).collect()
+}
+
+fn usual_play(pace: Pace) -> Play {
+    let scene = Scene::greeted_by("daemon::tests::greeter_process", pace, vec![0], |_| {});
+    let link = scene.link(0);
+    put(&link, 0, b"before");
+    Play { scene, part: "none", link }
+}
+
+#[test]
+fn of_the_keys_of_former_clients_nothing_is_left_in_the_memory_of_the_process() {
+    // It is not replaced.
+    let play = usual_play(Pace::CONSTANT);
+    let clients = encrypted(&play, 8);
+    let pid = play.greeters().pid().unwrap();
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+    // The main thread of the test's program, and that of the test.
+    assert!(soon(|| threads() <= 2), "{}", threads());
+    let own = places(std::process::id(), &clients[0].1[0]);
+    assert!(!own.is_empty(), "this process has them");
+    let found: Vec<Vec<String>> = clients.iter().flat_map(|(_, secrets)| secrets).map(|secret| places(pid, secret)).collect();
+    assert!(found.iter().all(Vec::is_empty), "{found:?}");
+}
+
+#[test]
+fn a_process_that_has_greeted_is_replaced_when_it_is_idle_and_after_so_many_clients() {
+    let idle = Duration::from_millis(50);
+    for turn in [(idle, u32::MAX), (Duration::from_secs(3600), 3)] {
+        let play = usual_play(Pace { turn, ..Pace::USUAL });
+        let before = lock(&LOG).len();
+        for _ in 0..2 {
+            // Whoever has greeted the client is no more.
+            let pid = play.greeters().pid().unwrap();
+            let clients = encrypted(&play, 4);
+            assert!(soon(|| !runs(pid as i32) && play.greeters().pid().is_some_and(|now| now != pid)), "{turn:?}");
+            drop(clients);
+        }
+        play.goes_on();
+        let said = lock(&LOG)[before..].iter().find(|line| line.contains("which greets clients over TCP, has ended")).cloned();
+        drop(play);
+        assert_eq!(said, None, "that is nothing to say");
+    }
+}
+
+/// It is idle when nobody has come for some time: greetings under way are finished.
+#[test]
+fn a_process_whose_place_was_taken_finishes_its_greetings() {
+    let play = usual_play(Pace { turn: (Duration::from_millis(50), u32::MAX), ..Pace::USUAL });
+    let pid = play.greeters().pid().unwrap();
+    let conn = Conn::open(&play.scene.at(0), Instant::now() + Duration::from_secs(60)).unwrap();
+    // The server's first words: the process has the client.
+    let mut first = [0; 8];
+    conn.read_exact_by(&mut first, Instant::now() + Duration::from_secs(60)).unwrap();
+    assert!(soon(|| play.greeters().pid().is_some_and(|now| now != pid)));
+    assert!(runs(pid as i32), "it waits for its client");
+    drop(conn);
+    assert!(soon(|| !runs(pid as i32)));
+    play.goes_on();
+}
+
+fn waits(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
+    if !is_cued("waits") {
+        return greet_client(tls, terms, client, answers);
+    }
+    // It waits for a client that reads nothing, say, without regard to the time.
+    let conn = Conn::new(client);
+    while !matches!((&mut &conn).read(&mut [0; 64]), Ok(0) | Err(_)) {}
+    let not_heard = crate::greeter::message::NotHeard::of(&GreetError::TooSlow);
+    let _ = FromGreeter::NotHeard(not_heard, None).send(&answers);
+}
+
+#[test]
+fn waits_process() {
+    process(waits);
+}
+
+#[test]
+fn the_time_limit_of_one_client_does_not_end_the_process_of_all() {
+    let play = Play::new("waits", Pace { dropped: Duration::from_secs(60), ..Pace::IMPATIENT });
+    let before = play.greeters().pid();
+    play.cue();
+    let said = play.client(&play.scene.at(0)).unwrap_err();
+    assert!(matches!(said, GreetError::HungUp(_)), "{said}");
+    play.goes_on();
+    assert_eq!(play.greeters().pid(), before);
+}
+
+/// Before it says something for which it is ended, it writes more lines than are written to the log.
+fn shouts(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
+    if !is_cued("shouts") {
+        return greet_client(tls, terms, client, answers);
+    }
+    for n in 0..100 {
+        eprintln!("line {n} of one that shouts");
+    }
+    let _ = packet::send(&answers, &[99, 0, 0], &[], nix::sys::socket::MsgFlags::empty());
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn shouts_process() {
+    process(shouts);
+}
+
+#[test]
+fn what_it_writes_hides_no_line_about_it() {
+    let play = Play::new("shouts", Pace::CONSTANT);
+    let pid = play.greeters().pid().unwrap();
+    play.ends_it("has said something unexpected and was ended");
+    assert!(logged(|line| line.starts_with(&format!("greeter {pid}: "))));
+}
+
+/// Its end of the channel, as whoever it has sent the descriptor to would have it.
+fn channel_of(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: plain numbers; the descriptors that are returned have no other owner.
+    let get = |fd: i32| unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        if process < 0 {
+            return None;
+        }
+        let process = OwnedFd::from_raw_fd(process as i32);
+        let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
+        (got >= 0).then(|| OwnedFd::from_raw_fd(got as i32))
+    };
+    let is_channel = |fd: &OwnedFd| matches!(getsockopt(fd, sockopt::SockType), Ok(SockType::SeqPacket));
+    (3..100).filter_map(get).find(is_channel)
+}
+
+/// One that has passed on its end of the channel, which therefore does not close when it ends.
+#[test]
+fn one_whose_channel_somebody_else_keeps_is_ended_and_replaced_at_once() {
+    let play = usual_play(Pace::CONSTANT);
+    for is_distrusted in [false, true] {
+        let pid = play.greeters().pid().unwrap();
+        let Some(theirs) = channel_of(pid) else {
+            eprintln!("descriptors of another process cannot be had here: this was not tested");
+            return;
+        };
+        if is_distrusted {
+            FromGreeter::Ready.send(&theirs).unwrap();
+        } else {
+            nix::sys::signal::kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+        }
+        assert!(soon(|| play.greeters().pid().is_some_and(|now| now != pid)));
+        play.goes_on();
+        // It gets no client, and the daemon hears nothing of it.
+        assert!(matches!(packet::receive(&theirs, 2), Ok(None)));
+        assert!(FromGreeter::Ready.send(&theirs).is_err());
+    }
 }
