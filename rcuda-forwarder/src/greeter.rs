@@ -3,8 +3,8 @@
 //! The daemon accepts a connection and passes it on, with one end of a socket pair of its own ([`message`]). The greeter carries out the first part
 //! of the greeting ([`greet::hear`]), for which the daemon signs the handshake, and returns what it has heard, with the session of TLS. Whether that
 //! proves anything is decided by the daemon alone ([`greet::admit`]), which also answers the client. So whoever takes over this process, by an error
-//! in what it does with bytes from the network, has the connections that it greets at that time and nothing else
-//! (docs/security.md, "The process that greets clients").
+//! in what it does with bytes from the network, has the connections that it greets at that time, and one signature of a handshake
+//! for each (docs/security.md, "The process that greets clients").
 
 use crate::address_space;
 use crate::conn::Conn;

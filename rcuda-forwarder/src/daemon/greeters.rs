@@ -3,6 +3,7 @@
 //! Of what it says, the daemon verifies all but whether a client has shown a certificate of an authority. Each connection that it greets has a
 //! socket pair of its own, on which it may ask for one signature and say once what it has heard; whoever says anything else is taken for an attacker
 //! and is ended. The daemon keeps the connection, so nothing that the process does can have another one served in its place.
+//! A process that has greeted is replaced after some time, with what it remembers of clients.
 
 use super::log::{Log, LogLine, RateLimitedLog};
 use super::process::{pass_on, reap};
@@ -283,7 +284,7 @@ impl Shared {
     /// Starts a process, and waits until it has begun.
     fn start(&self) -> io::Result<Greeter> {
         let (channel, theirs) = packet::pair()?;
-        let (output, input) = io::pipe()?;
+        let ((output, input), news) = (io::pipe()?, io::pipe()?);
         let mut command = self.with.command.prepare(None);
         // What it would need of the environment lies in files, which it cannot open.
         command.env_clear().stdin(theirs).stdout(input.try_clone()?).stderr(input);
@@ -298,7 +299,7 @@ impl Shared {
             child: Mutex::new(Some(child)),
             is_distrusted: AtomicBool::new(false),
             work: Mutex::new(Work { clients: 0, last: Instant::now() }),
-            news: io::pipe()?,
+            news,
         };
         let log = self.output.clone();
         let line = move |line: &str| log.say(&LogLine::greeter_output(pid, line));
@@ -492,12 +493,12 @@ impl Shared {
             };
             // It does not wait. Meanwhile no other process takes this one's place, which would then have been told to finish before.
             let sent = message.send_now(&greeter.channel, &[conn.socket()?, theirs.as_fd()]);
+            if sent.is_ok() {
+                greeter.count(&self.pace);
+            }
             drop(desk);
             match sent {
-                Ok(()) => {
-                    greeter.count(&self.pace);
-                    return Ok(Some((greeter, ours)));
-                }
+                Ok(()) => return Ok(Some((greeter, ours))),
                 // It has many to take.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     // Whether there is room, and whether it is still there, the next turn finds out.
