@@ -27,8 +27,8 @@ pub(crate) mod message;
 
 /// How long the daemon may take to sign. Shorter than a greeting, so that the client is told.
 const SIGNING: Duration = Duration::from_secs(4);
-/// More than the C library keeps of a thread's stack: `PTHREAD_STACK_MIN`, which is larger on some processors.
-const KEPT_STACK: usize = 256 << 10;
+/// More than the C library keeps of a thread's stack: `PTHREAD_STACK_MIN`, 16 KiB, and on other processors up to 128 KiB.
+const KEPT_STACK: usize = if cfg!(target_arch = "x86_64") { 64 << 10 } else { 256 << 10 };
 
 /// Why the process ends before its daemon does.
 #[derive(Debug, thiserror::Error)]

@@ -402,8 +402,9 @@ impl Shared {
     fn see_off(&self, former: &Arc<Greeter>) {
         let until = Instant::now() + self.pace.finishing;
         // It comes after all clients that were passed on. If there is no room for it, the process has not taken them in all this time.
-        let is_told = ToGreeter::Finish.send_now(&former.channel, &[]).is_ok();
-        if !is_told || self.watch(former, |_| Some(until)) == Event::TimeOver {
+        let told = ToGreeter::Finish.send_now(&former.channel, &[]);
+        let takes_nothing = told.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+        if takes_nothing || self.watch(former, |_| Some(until)) == Event::TimeOver {
             self.distrust(former, "does not end");
         }
         self.say_ended(former, "");

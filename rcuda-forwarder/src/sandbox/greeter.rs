@@ -323,13 +323,17 @@ mod tests {
             // SAFETY: plain numbers.
             assert_eq!(unsafe { libc::setresuid(4_000_001, 4_000_001, 4_000_001) }, 0);
         }
-        let confinement = GreeterConfinement { landlock: mode == "landlock", seccomp: mode == "seccomp", own_user };
+        let seccomp = mode == "seccomp" || mode == "abort";
+        let confinement = GreeterConfinement { landlock: mode == "landlock", seccomp, own_user };
         let sockets = Sockets::new();
         let (mut channel, other_end) = crate::packet::pair().unwrap();
         crate::packet::send(&other_end, b"client", &[other_end.as_fd()], MsgFlags::empty()).unwrap();
         assert_eq!(much_memory(), 0, "without a limit there is so much");
         confinement.enter(&mut channel).unwrap();
         assert_eq!(much_memory(), libc::ENOMEM);
+        if mode == "abort" {
+            std::process::abort();
+        }
         if own_user {
             println!("threads: {}", threads());
             std::process::exit(0);
@@ -417,5 +421,16 @@ mod tests {
         let n = said.lines().find_map(|line| line.split_once("threads: ").map(|(_, n)| n.parse::<u64>().unwrap()));
         let n = n.unwrap_or_else(|| panic!("{said}{}", String::from_utf8_lossy(&output.stderr)));
         assert!((1..THREADS).contains(&n), "{n}");
+    }
+
+    #[test]
+    fn its_end_by_an_error_is_seen_as_what_it_is() {
+        use std::os::unix::process::ExitStatusExt;
+        if super::super::calls::are_filtered() {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "sandbox::greeter::tests::attempts_process", "--nocapture", "--test-threads=1"]);
+            let output = command.env("MRCUDA_TEST_GREETER_SANDBOX", "abort").output().unwrap();
+            assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+        }
     }
 }
