@@ -143,6 +143,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Greet clients, with no privileges; started by `mrcuda serve`
+    #[command(hide = true, disable_help_flag = true)]
+    Greeter {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Load a driver library and report its version; started by `mrcuda doctor`
     #[command(hide = true)]
     Probe(probe::ProbeArgs),
@@ -231,6 +237,7 @@ fn main() {
         Command::Completions(args) => pages::completions(&Cli::command(), &args),
         Command::Man(args) => pages::man(&Cli::command(), &args),
         Command::Worker { args } => std::process::exit(serve::worker(args)),
+        Command::Greeter { args } => std::process::exit(serve::greeter(&args)),
         Command::Probe(args) => probe::probe(&args),
         Command::Facts => probe::facts(),
     };

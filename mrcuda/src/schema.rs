@@ -102,12 +102,14 @@ struct LogLine {
     target: String,
     /// Where in the work it was written; only in lines that `MRCUDA_LOG` adds.
     span: Option<String>,
-    /// The text; for a worker's output, that line.
+    /// The text; for the output of another process, that line.
     message: String,
-    /// `worker`: the message is a worker's output, which may say anything.
+    /// `worker`, `greeter`: the message is the output of such a process, which may say anything.
     source: Option<String>,
     /// The worker's process.
     worker: Option<u32>,
+    /// The process that greets clients and has written the line.
+    greeter: Option<u32>,
     /// The number of the GPU in places.
     gpu: Option<u32>,
     /// The other end of the connection.

@@ -310,6 +310,11 @@ pub(crate) fn worker(args: Vec<OsString>) -> i32 {
     rcuda_forwarder::worker_main(args)
 }
 
+/// Greets clients; the daemon defines the arguments.
+pub(crate) fn greeter(args: &[OsString]) -> i32 {
+    rcuda_forwarder::greeter_main(args)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,30 +4,22 @@
 use crate::eviction::EvictionNews;
 use crate::greet::JobHello;
 use crate::limits::WorkerLimits;
+use crate::packet;
 use crate::records::Session;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
-use crate::socket::receive_with_descriptors;
 use cuda_api::wire::{Short, Wire};
 use cuda_api::wire_struct;
 use executor::NvmlFacts;
 use executor::fork::NotInherited;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, getsockopt, sendmsg, setsockopt, shutdown, socketpair,
-    sockopt,
-};
-use nix::sys::time::{TimeVal, TimeValLike};
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Maximum time for a worker to open its GPU: until it says that it is ready.
 pub(crate) const OPENING: Duration = Duration::from_secs(100);
-/// How long a message waits for a peer that reads nothing.
-const UNREAD: Duration = Duration::from_secs(5);
-/// Maximum length of a message.
-const LONGEST: usize = 128 << 10;
 
 /// Where a worker has its daemon connect to for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -277,9 +269,7 @@ pub(crate) struct Channel {
 impl Channel {
     /// Creates both ends, closed on exec.
     pub(crate) fn pair() -> io::Result<(Channel, OwnedFd)> {
-        let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        // A worker reads its messages at once; one that was stopped or taken over must not hold up the daemon.
-        setsockopt(&a, sockopt::SendTimeout, &TimeVal::seconds(UNREAD.as_secs() as i64))?;
+        let (a, b) = packet::pair()?;
         Ok((Channel { _not_inherited: None, fd: a }, b))
     }
 
@@ -303,17 +293,7 @@ impl Channel {
 
     /// The end that a worker has as its standard input, which is replaced by an empty one.
     pub(crate) fn from_stdin() -> io::Result<Channel> {
-        let stdin = io::stdin();
-        let ours = stdin.as_fd().try_clone_to_owned()?;
-        if !matches!(getsockopt(&ours, sockopt::SockType), Ok(SockType::SeqPacket)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "workers and helpers are started by mrcuda only"));
-        }
-        let null = std::fs::File::open("/dev/null")?;
-        // SAFETY: both descriptors are open; standard input belongs to this process as a whole and is replaced at its start.
-        if unsafe { libc::dup2(null.as_raw_fd(), stdin.as_raw_fd()) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Channel { _not_inherited: None, fd: ours })
+        Ok(Channel { _not_inherited: None, fd: packet::from_stdin()? })
     }
 
     /// Sends a message, optionally with a descriptor. Fails if the other end reads nothing for some time.
@@ -327,48 +307,19 @@ impl Channel {
     }
 
     fn send_with(&self, message: &Message, fd: Option<BorrowedFd<'_>>, flags: MsgFlags) -> io::Result<()> {
-        let bytes = message.bytes();
-        let fds: Vec<RawFd> = fd.iter().map(|f| f.as_raw_fd()).collect();
-        let rights = [ControlMessage::ScmRights(&fds)];
-        let control = if fds.is_empty() { &[][..] } else { &rights[..] };
-        loop {
-            match sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(&bytes)], control, MsgFlags::MSG_NOSIGNAL | flags, None) {
-                Err(nix::Error::EINTR) => {}
-                r => return Ok(r.map(drop)?),
-            }
-        }
+        packet::send(&self.fd, &message.bytes(), fd.as_slice(), flags)
     }
 
     /// The next message, if it arrives before `deadline`.
     pub(crate) fn receive_by(&self, deadline: Instant) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
-        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
-        let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        loop {
-            match poll(&mut fds, limit) {
-                Err(nix::Error::EINTR) => {}
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) => return self.receive(),
-                Err(e) => return Err(e.into()),
-            }
-        }
+        packet::wait(&self.fd, deadline)?;
+        self.receive()
     }
 
     /// The next message; `None` if the other end is closed.
     pub(crate) fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
-        let mut bytes = vec![0; LONGEST];
-        let (n, flags, mut fds) = match receive_with_descriptors(self.fd.as_fd(), &mut bytes, MsgFlags::empty()) {
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-            r => r?,
-        };
-        if n == 0 {
-            return Ok(None);
-        }
-        let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) || fds.len() > 1 {
-            return Err(invalid("a message between daemon and worker was cut"));
-        }
-        let message = Message::read(&bytes[..n]).map_err(|_| invalid("malformed message between daemon and worker"))?;
+        let Some((bytes, mut fds)) = packet::receive(&self.fd, 1)? else { return Ok(None) };
+        let message = Message::read(&bytes).map_err(|_| packet::invalid("malformed message between daemon and worker"))?;
         Ok(Some((message, fds.pop())))
     }
 

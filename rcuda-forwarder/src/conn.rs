@@ -103,6 +103,11 @@ impl Conn {
         records.session().map(Some).ok_or_else(early)
     }
 
+    /// What another process needs to tell the peer why the connection ends: it can write, but not read.
+    pub(crate) fn session_to_part(&self) -> Option<Session> {
+        self.records.get().map(Records::session_to_part)
+    }
+
     /// Whether everything is encrypted.
     #[cfg(test)]
     pub(crate) fn is_tls(&self) -> bool {

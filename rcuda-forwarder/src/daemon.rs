@@ -1,7 +1,8 @@
 //! The daemon: authenticates clients and hands each to a worker process.
 //!
 //! It never uses a GPU and never sees a call: after the greeting, the worker takes over the client's socket, with the
-//! keys of its TLS connection. The server's private key never leaves this process.
+//! keys of its TLS connection. The server's private key never leaves this process, and what comes before a client has proved who it is
+//! is spoken by another one, which has no privileges ([`crate::greeter`]).
 //!
 //! # Take-over
 //!
@@ -15,7 +16,7 @@ use crate::channel::{Message, OPENING, StartReader};
 use crate::config_file;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::greet::{self, GreetError, Greeted, JobHello, Locality, Offer, Opening, Route, Shown};
+use crate::greet::{self, GreetError, Greeted, Heard, JobHello, Locality, Offer, Opening, Route, Shown};
 use crate::handshake::{HandshakeError, ServerTls};
 use crate::limits::{JOB_UNACKNOWLEDGED, Limits};
 use crate::link::BULK_UNACKNOWLEDGED;
@@ -24,7 +25,7 @@ use crate::secret::Secret;
 use crate::sync::lock;
 use crate::targets::Targets;
 use crate::threads;
-use crate::token::Token;
+use crate::token::{Token, random};
 use crate::user::User;
 use crate::user_tokens::TokensFile;
 use crate::worker::raise_descriptors;
@@ -39,6 +40,7 @@ use cuda_api::clock::unix_ms;
 use diagnostics::{Format, Program};
 use earlier::Earlier;
 use faults::Point;
+use greeters::Greeters;
 use line::Lines;
 use listeners::{Each, Kind, Listeners, cannot_be_taken_over};
 use log::{Log, LogLine, RateLimitedLog};
@@ -81,6 +83,7 @@ mod events;
 mod evicted;
 mod eviction;
 mod gpu_users;
+mod greeters;
 mod inspect;
 mod leavers;
 mod leaving;
@@ -153,7 +156,11 @@ struct State {
     unix_users: Option<Permitted>,
     /// The users that workers run as, if each is that of its job.
     client_users: Option<ClientUsers>,
-    tls: Option<ServerTls>,
+    tls: Option<Arc<ServerTls>>,
+    /// Who greets clients over TCP; `None`: this process itself.
+    greeters: Option<Greeters>,
+    /// The same for clients at Unix sockets: whoever takes over the process that the network reaches has none of their connections.
+    local_greeters: Option<Greeters>,
     allow_plain: bool,
     /// Where jobs on this machine that come over TCP are invited to.
     local_socket: Option<LocalSocket>,
@@ -346,7 +353,7 @@ impl Daemon {
     fn start(
         o: &ServeOptions,
         gpus: Vec<u32>,
-        Setup { command, confinement, cgroups, client_users }: Setup,
+        Setup { command, greeter, confinement, cgroups, client_users }: Setup,
         mut sockets: Sockets,
         log: Log,
     ) -> Result<Daemon, ServeError> {
@@ -362,6 +369,14 @@ impl Daemon {
             HandshakeError::File(why) => ServeError::Certificate(why),
             why => ServeError::Tls(why.to_string()),
         })?;
+        let tls = tls.map(Arc::new);
+        let (greeters, local_greeters) = match &greeter {
+            Some(greeter) => {
+                let over_tcp = tls.as_ref().map(|tls| greeter.start("clients over TCP", Some(tls.clone()), log)).transpose()?;
+                (over_tcp.flatten(), greeter.start("clients at Unix sockets", None, log)?)
+            }
+            None => (None, None),
+        };
         let limits =
             Limits::new(gpus.len() as u32, o.max_workers, o.max_client_workers, o.clients, o.warm, o.of_worker, o.evict_stopped);
         let open =
@@ -405,6 +420,8 @@ impl Daemon {
             unix_users,
             client_users,
             tls,
+            greeters,
+            local_greeters,
             allow_plain: o.allow_plain,
             local_socket,
             pool: pool.after(earlier.clone()),
@@ -511,6 +528,7 @@ impl Daemon {
         self.listeners.end();
         self.state.earlier.iter().for_each(|earlier| earlier.close());
         self.state.nvml.end();
+        self.state.greeters.iter().chain(&self.state.local_greeters).for_each(Greeters::end);
         self.state.pool.end_all();
     }
 }
@@ -583,7 +601,9 @@ fn welcome(state: &Arc<State>, greeting: Greeting, conn: &Conn, by: Entrance) ->
         let _ = greet::introduce(conn, state.offer(by));
     });
     let heard = trusted.and_then(|()| {
-        greet::receive(conn, GREETING, state.offer(by), |opening, shown| match opening {
+        let nonce = random().map_err(GreetError::Io)?;
+        let heard = state.hear(conn, by, &nonce, &greeting)?;
+        greet::admit(conn, &heard, state.offer(by), nonce, |opening, shown| match opening {
             Opening::Bulk { name, .. } => Ok([Secret::of_nobody(state.tickets.key(name)?)].into()),
             _ if by.is_passed() => Err(GreetError::UnknownTicket),
             _ if !shown.is_certified && state.requires_certificate(by) => Err(GreetError::Refused(
@@ -777,8 +797,20 @@ impl State {
                 conn.limit_unacknowledged(GREETING).map_err(GreetError::Io)
             }
             Entrance::Unix | Entrance::PassedUnix => permitted_user(conn, self.unix_users.as_ref()).map(drop),
-            // Every opening there has a key of its own.
-            Entrance::LocalSocket => Ok(()),
+            // Jobs that were invited, and their data connections: all of this user or of root.
+            Entrance::LocalSocket => permitted_user(conn, None).map(drop),
+        }
+    }
+
+    /// What a client says in its greeting.
+    fn hear(&self, conn: &Conn, by: Entrance, nonce: &[u8; 32], greeting: &Greeting) -> Result<Heard, GreetError> {
+        let greeters = match by {
+            Entrance::Tcp | Entrance::PassedTcp => &self.greeters,
+            Entrance::Unix | Entrance::LocalSocket | Entrance::PassedUnix => &self.local_greeters,
+        };
+        match greeters {
+            Some(greeters) => greeters.hear(conn, GREETING, self.offer(by), nonce, || greeting.was_dropped()),
+            None => greet::hear(conn, Instant::now() + GREETING, self.offer(by), nonce),
         }
     }
 
@@ -818,7 +850,7 @@ impl State {
     fn offer(&self, by: Entrance) -> Offer<'_> {
         match by {
             Entrance::Tcp => Offer { munge: self.cluster.is_some(), ..self.offer(Entrance::PassedTcp) },
-            Entrance::PassedTcp => Offer { tls: self.tls.as_ref(), plain: self.allow_plain, munge: false },
+            Entrance::PassedTcp => Offer { tls: self.tls.as_deref(), plain: self.allow_plain, munge: false },
             Entrance::Unix | Entrance::LocalSocket | Entrance::PassedUnix => Offer::LOCAL,
         }
     }

@@ -5,7 +5,10 @@ use crate::certificate::Certificate;
 use crate::conn::Conn;
 use crate::control::{Control, ControlReply, GlobalInfo, Refused};
 use crate::frame::{CONTROL, HEAD, Head, filled};
-use crate::greet::{JobHello, Limits, Locality, Offer, Opening, Protection, greet, preamble, read_answer, receive};
+use crate::greet::{
+    GreetError, JobHello, Limits, Locality, Offer, Opening, Protection, admit, greet, hear, preamble, read_answer, receive,
+};
+use crate::greeter::message::{FromGreeter, NotHeard};
 use crate::handshake::{self, ServerTls};
 use crate::inbox::Inbox;
 use crate::move_request::MoveRequest;
@@ -73,6 +76,46 @@ fn greetings_of_clients() {
             if let Ok(opening) = Opening::read(role, input) {
                 assert_eq!(opening.body(), input);
             }
+        }
+    });
+}
+
+/// What a process that greets for a daemon can say to it when it was taken over.
+#[test]
+fn messages_of_greeters() {
+    let session = || Session { read: Traffic { secret: [1; 32], number: 1 }, write: Traffic { secret: [2; 32], number: 0 } };
+    let heard = |opening: &Opening| {
+        let body = opening.body();
+        let lengths = [(body.len() as u32).to_le_bytes(), [0; 4]];
+        let said =
+            [&preamble(), &[2; 1][..], &[0; 8], &[opening.role()], &[9; 32], &lengths[0], &body, &lengths[1], &[5; 32]].concat();
+        let (ours, _theirs) = says(&said);
+        hear(&ours, Instant::now() + LONG, Offer::LOCAL, &[7; 32]).expect("a greeting")
+    };
+    let of_move = Opening::Move(MoveRequest { pid: 7, worker: Some(8), to: "b:1/0,local".into(), limit_ms: 60_000 });
+    let seeds = [
+        FromGreeter::Ready,
+        FromGreeter::Unusable("a reason that is long enough".into()),
+        FromGreeter::Sign(0x0403, [3; 32]),
+        FromGreeter::Heard(heard(&Opening::Inspect), None),
+        FromGreeter::Heard(heard(&of_move), Some(session())),
+        FromGreeter::NotHeard(NotHeard::of(&GreetError::Tls("a reason".into())), Some(session())),
+    ];
+    fuzz::run("messages-of-greeters", seeds.map(|message| message.bytes().to_vec()), LIMIT, |input| {
+        let Ok(message) = FromGreeter::read(input) else { return };
+        assert_eq!(*message.bytes(), input);
+        match message {
+            FromGreeter::Heard(heard, _) => {
+                let (ours, _theirs) = says(&[]);
+                // It cannot contain a proof of a secret that it does not know.
+                let secrets = |_: &Opening, _| Ok([1, 2].map(|n| Secret::of_nobody([n; 32])).into());
+                admit(&ours, &heard, Offer { munge: true, ..Offer::LOCAL }, [7; 32], secrets).expect_err("nobody is let in");
+            }
+            FromGreeter::NotHeard(why, _) => {
+                let words = why.error().to_string();
+                assert!(words.len() < 2000 && !words.contains(char::is_control), "{words:?}");
+            }
+            _ => {}
         }
     });
 }

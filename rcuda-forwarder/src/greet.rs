@@ -8,22 +8,25 @@
 //! instead, which says whose it is, and from which the server gets a secret for this greeting ([`crate::munge`]).
 
 mod error;
+mod heard;
+mod offer;
 mod opening;
 mod ticket;
 
 use crate::certificate::Fingerprint;
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::handshake::{self, Established, HandshakeError, ServerTls, Trust};
+use crate::handshake::{self, Established, HandshakeError, Trust};
 use crate::known_servers;
 use crate::local_socket::Invitation;
 use crate::munge::{self, Bound, Credential, Munge, MungeError};
 use crate::secret::Secret;
 use crate::socket;
 use crate::token::random;
-use cuda_api::wire::{Short, Wire, take};
 use cuda_api::{calls, ops};
+use heard::BODY;
 use nix::poll::PollFlags;
+use offer::{MUNGE, PLAIN, TLS};
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -31,6 +34,8 @@ use ticket::ROUTE;
 
 pub(crate) use error::GreetError;
 pub use error::NotGreeted;
+pub(crate) use heard::Heard;
+pub(crate) use offer::Offer;
 pub use opening::JobHello;
 pub(crate) use opening::{Locality, Opening};
 pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
@@ -38,19 +43,12 @@ pub(crate) use ticket::{Route, route, ticket_key, ticket_name};
 const MAGIC: [u8; 8] = *b"mrcuda\r\n";
 /// Version of the greeting and of the frames.
 pub(crate) const PROTOCOL: u32 = 27;
-/// Maximum length of the body of an opening.
-const BODY: usize = 64 << 10;
 /// Maximum length of the body of an answer: what became of a request to move has a place and a reason for each GPU.
 pub(crate) const ANSWER: usize = 256 << 10;
 /// Bytes of a preamble: magic, protocol, build.
 const PREAMBLE: usize = 8 + 4 + 32;
 /// Bytes of all that a client says at once: preamble, choice, route.
 const FIRST: usize = PREAMBLE + 1 + ROUTE;
-/// What a server offers, as bits, and a client chooses: TLS, or no encryption.
-const TLS: u8 = 1;
-const PLAIN: u8 = 2;
-/// Also offered: it accepts credentials of munge.
-const MUNGE: u8 = 4;
 /// How long to wait for a refused client to disconnect.
 const PARTING: Duration = Duration::from_millis(300);
 
@@ -396,35 +394,18 @@ pub(crate) fn has_hung_up(e: &io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// What a server accepts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Offer<'a> {
-    /// TLS, with this certificate.
-    pub(crate) tls: Option<&'a ServerTls>,
-    /// Connections without encryption.
-    pub(crate) plain: bool,
-    /// Credentials of munge, in place of a token.
-    pub(crate) munge: bool,
-}
-
-impl Offer<'_> {
-    /// A Unix socket.
-    pub(crate) const LOCAL: Offer<'static> = Offer { tls: None, plain: true, munge: false };
-
-    fn bits(&self) -> u8 {
-        (u8::from(self.tls.is_some()) * TLS) | (u8::from(self.plain) * PLAIN) | (u8::from(self.munge) * MUNGE)
-    }
-}
-
-/// The server's part: `secrets_for` returns the secrets of which one opens the server for an opening. On an error the client has not been
-/// told yet: see [`refuse`].
+/// Both parts of a server, [`hear`] and [`admit`]: `secrets_for` returns the secrets of which one opens the server for an opening. On an error the
+/// client has not been told yet: see [`refuse`].
+#[cfg(test)]
 pub(crate) fn receive(
     conn: &Conn,
     limit: Duration,
     offer: Offer<'_>,
     secrets_for: impl FnOnce(&Opening, Shown) -> Result<Arc<[Secret]>, GreetError>,
 ) -> Result<Greeted, GreetError> {
-    hear(conn, Instant::now() + limit, offer, secrets_for)
+    let nonce = random()?;
+    let heard = hear(conn, Instant::now() + limit, offer, &nonce)?;
+    admit(conn, &heard, offer, nonce, secrets_for)
 }
 
 /// The secret that a client has proved.
@@ -483,14 +464,10 @@ pub(crate) fn refuse(conn: &Conn, why: &GreetError) {
     conn.part(Instant::now() + PARTING);
 }
 
-fn hear(
-    mut conn: &Conn,
-    deadline: Instant,
-    offer: Offer<'_>,
-    secrets_for: impl FnOnce(&Opening, Shown) -> Result<Arc<[Secret]>, GreetError>,
-) -> Result<Greeted, GreetError> {
-    let ours = random()?;
-    conn.write_all(&[&preamble()[..], &[offer.bits()], &ours].concat())?;
+/// The first part of a server, for which it needs no secret but a signature: it exchanges the messages up to the client's proof. `nonce` is the
+/// server's; no other greeting has the same.
+pub(crate) fn hear(mut conn: &Conn, deadline: Instant, offer: Offer<'_>, nonce: &[u8; 32]) -> Result<Heard, GreetError> {
+    conn.write_all(&[&preamble()[..], &[offer.bits()], nonce].concat())?;
     let mut said = [0; PREAMBLE];
     conn.read_exact_by(&mut said[..8], deadline)?;
     if said[..8] != MAGIC {
@@ -509,31 +486,40 @@ fn hear(
     };
     let mut head = [0; 1 + 32];
     conn.read_exact_by(&mut head, deadline)?;
-    let mut rest = &head[..];
-    let parts = (|| -> Result<_, Short> {
-        let role = u8::get(&mut rest)?;
-        let theirs: [u8; 32] = take(&mut rest, 32)?.try_into().map_err(|_| Short)?;
-        Ok((role, theirs))
-    })();
-    let (role, theirs) = parts.map_err(|_| GreetError::Garbage)?;
+    let (role, theirs) = (head[0], std::array::from_fn(|i| head[1 + i]));
     let body = read_part(conn, BODY, deadline)?;
     let credential = read_part(conn, munge::LONGEST, deadline)?;
     let mut proof = [0; 32];
     conn.read_exact_by(&mut proof, deadline)?;
-    let opening = Opening::read(role, &body).map_err(|_| GreetError::Garbage)?;
-    // It may have come here by its route.
-    if route != opening.route() {
-        return Err(GreetError::UnknownTicket);
-    }
-    let credential = match &credential[..] {
-        [] => None,
-        _ if !offer.munge || matches!(opening, Opening::Bulk { .. }) => return Err(GreetError::Garbage),
-        _ => Some(Credential::read(credential).ok_or(GreetError::Garbage)?),
+    let heard = Heard {
+        choice: choice[0],
+        route,
+        is_certified: established.as_ref().is_some_and(|e| e.peer.is_some()),
+        binding: established.map_or([0; 32], |e| e.binding),
+        nonce: theirs,
+        role,
+        body,
+        credential,
+        proof,
     };
-    let is_certified = established.as_ref().is_some_and(|e| e.peer.is_some());
-    let binding = established.map_or([0; 32], |e| e.binding);
-    let nonces = [ours, theirs];
-    let digest = Transcript { offer: offer.bits(), choice: choice[0], route, binding, nonces, role, body: &body }.digest();
+    // Of what has no meaning nothing is checked that needs a secret.
+    heard.read(offer)?;
+    Ok(heard)
+}
+
+/// The second part of a server, which may be another process than that of the first one. Of what that has heard it believes only whether the
+/// client has shown a certificate: `secrets_for` returns the secrets of which one opens the server for an opening, and the client must have proved
+/// one, over `nonce` and all that was said. On an error the client has not been told yet: see [`refuse`].
+pub(crate) fn admit(
+    conn: &Conn,
+    heard: &Heard,
+    offer: Offer<'_>,
+    nonce: [u8; 32],
+    secrets_for: impl FnOnce(&Opening, Shown) -> Result<Arc<[Secret]>, GreetError>,
+) -> Result<Greeted, GreetError> {
+    let (opening, credential) = heard.read(offer)?;
+    let Heard { choice, route, is_certified, binding, nonce: theirs, role, ref body, proof, .. } = *heard;
+    let digest = Transcript { offer: offer.bits(), choice, route, binding, nonces: [nonce, theirs], role, body }.digest();
     let secrets = secrets_for(&opening, Shown { is_certified, credential, greeting: digest.greeting() })?;
     let secret = proved(&secrets, &digest, &proof).ok_or(GreetError::WrongToken)?.clone();
     answer(conn, Ok(digest.proof(&secret.key, "server").as_bytes()))?;

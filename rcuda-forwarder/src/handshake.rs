@@ -11,19 +11,27 @@ use crate::endpoint::Endpoint;
 use crate::known_servers;
 use crate::records::{Records, Session, Traffic};
 use crate::sync::lock;
+use rustls::RootCertStore;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring as provider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, KeyLog, ServerConfig, ServerConnection, SignatureScheme,
 };
+use server_key::AskedKey;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use zeroize::Zeroize;
+
+mod server_key;
+
+pub(crate) use server_key::{Authority, Identity, NotSigned, ShownCertificate, SignHandshake, TranscriptHash};
 
 /// The label under which both ends derive the binding.
 const LABEL: &[u8] = b"EXPORTER-mrcuda-greeting";
@@ -111,13 +119,19 @@ impl KeyLog for Secrets {
     }
 }
 
+impl Drop for Secrets {
+    fn drop(&mut self) {
+        lock(&self.0).iter_mut().for_each(Zeroize::zeroize);
+    }
+}
+
 impl Secrets {
     /// The session of the client or of the server.
     fn session(&self, client: bool) -> io::Result<Session> {
-        let [Some(of_client), Some(of_server)] = *lock(&self.0) else {
+        let [Some(of_client), Some(of_server)] = &*lock(&self.0) else {
             return Err(io::Error::other("the handshake has no result"));
         };
-        let [of_client, of_server] = [of_client, of_server].map(|secret| Traffic { secret, number: 0 });
+        let [of_client, of_server] = [of_client, of_server].map(|secret| Traffic { secret: *secret, number: 0 });
         Ok(if client { Session { write: of_client, read: of_server } } else { Session { write: of_server, read: of_client } })
     }
 }
@@ -191,34 +205,52 @@ pub(crate) fn connect(
     establish(conn, tls.into(), &secrets, true, deadline)
 }
 
-/// What a server shows and requires.
+/// How a server carries out handshakes.
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     config: ServerConfig,
     /// Clients that start jobs must have a certificate.
     pub(crate) certified_only: bool,
+    /// What it shows and requires.
+    pub(crate) identity: Arc<Identity>,
+    /// What signs its handshakes.
+    pub(crate) signs: Arc<dyn SignHandshake>,
 }
 
 impl ServerTls {
     /// A server with this certificate. With `clients`, a file with authorities, jobs must have a certificate of one of
     /// them.
     pub(crate) fn new(certificate: &Certificate, clients: Option<&Path>) -> Result<ServerTls, HandshakeError> {
+        let clients = clients.map(certificate::authorities).transpose()?;
+        let (identity, key) = Identity::of(certificate, clients.as_ref(), &primitives())?;
+        ServerTls::of(Arc::new(identity), Arc::new(key))
+    }
+
+    /// A server whose handshakes are signed by another part of it, which has the key.
+    pub(crate) fn of(identity: Arc<Identity>, signs: Arc<dyn SignHandshake>) -> Result<ServerTls, HandshakeError> {
         let primitives = primitives();
         let builder = ServerConfig::builder_with_provider(primitives.clone()).with_protocol_versions(&[&TLS13])?;
-        let builder = match clients {
+        let builder = match &identity.authorities {
             None => builder.with_no_client_auth(),
-            Some(file) => {
-                let roots = Arc::new(certificate::authorities(file)?);
+            Some(authorities) => {
+                let roots = RootCertStore { roots: authorities.iter().map(Authority::anchor).collect() };
                 // Other places are identified by a ticket, so not every client needs a certificate.
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, primitives).allow_unauthenticated().build();
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), primitives).allow_unauthenticated().build();
                 builder.with_client_cert_verifier(verifier.map_err(io::Error::other)?)
             }
         };
-        let Certificate { chain, key } = certificate.clone();
-        let mut config = builder.with_single_cert(chain, key)?;
+        let mut config = builder.with_cert_resolver(resolver(&identity.certificate, &signs));
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(ServerTls { config, certified_only: clients.is_some() })
+        Ok(ServerTls { config, certified_only: identity.authorities.is_some(), identity, signs })
+    }
+
+    /// The same server, whose handshakes are signed by something else.
+    pub(crate) fn signed_by(&self, signs: Arc<dyn SignHandshake>) -> ServerTls {
+        let mut config = self.config.clone();
+        config.cert_resolver = resolver(&self.identity.certificate, &signs);
+        ServerTls { config, certified_only: self.certified_only, identity: self.identity.clone(), signs }
     }
 
     /// The server's handshake. The connection is protected when this returns.
@@ -229,6 +261,13 @@ impl ServerTls {
         let tls = ServerConnection::new(Arc::new(config))?;
         establish(conn, tls.into(), &secrets, false, || deadline)
     }
+}
+
+/// Shows a certificate in every handshake, whose signature is asked for.
+fn resolver(certificate: &ShownCertificate, signs: &Arc<dyn SignHandshake>) -> Arc<SingleCertAndKey> {
+    let chain = certificate.chain.iter().map(|one| CertificateDer::from(one.clone())).collect();
+    let key = AskedKey::new(certificate, signs.clone());
+    Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, Arc::new(key))))
 }
 
 fn establish(

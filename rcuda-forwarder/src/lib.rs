@@ -2,7 +2,7 @@
 //!
 //! * [`Link`] is the job's end: many threads put calls into a [`ring`]; the worker receives them in one order.
 //! * [`serve`] is the daemon: it authenticates clients ([`Token`], [`TokensFile`]) and hands each to a worker process
-//!   ([`worker_main`]).
+//!   ([`worker_main`]). A process without privileges greets them first ([`greeter_main`]).
 //! * [`Link::to_helper`] starts a helper: a worker on the job's machine ([`helper_main`]).
 //! * [`inspect()`] asks a server for its [`ServerState`]: its GPUs and the jobs that it serves.
 //! * [`trial()`] measures the connection to a server.
@@ -33,6 +33,7 @@ mod futex;
 #[cfg(test)]
 mod fuzz;
 mod greet;
+mod greeter;
 mod handshake;
 mod helper;
 mod host_mirror;
@@ -48,6 +49,7 @@ mod move_request;
 mod munge;
 mod nvml_reader;
 pub mod orphan;
+mod packet;
 mod pipe;
 mod place;
 mod place_spec;
@@ -91,6 +93,7 @@ pub use executor::fork::NotInherited;
 pub use exposition::{Exposition, Family, Histogram};
 pub use frame::MAX_BODY;
 pub use greet::{JobHello, NotGreeted, build_digest};
+pub use greeter::greeter_main;
 pub use handshake::Trust;
 pub use helper::{HelperOptions, Opens};
 pub use inspect::inspect;

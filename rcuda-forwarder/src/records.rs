@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use zeroize::{Zeroize, Zeroizing};
 
 /// The cipher of all connections, which rustls calls `TLS13_AES_128_GCM_SHA256`.
 static CIPHER: &aead::Algorithm = &aead::AES_128_GCM;
@@ -56,12 +57,26 @@ wire_struct! {
     }
 }
 
+/// A process that is taken over later must not find it: that one greets many clients, and has nothing to do with them afterwards.
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
 wire_struct! {
     /// What a process needs to use a connection whose handshake is complete.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Session {
         pub(crate) read: Traffic,
         pub(crate) write: Traffic,
+    }
+}
+
+impl Session {
+    /// Whether it is one of a server that has written nothing so far, and has read no more than a greeting.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.write.number == 0 && self.read.number < RENEWAL
     }
 }
 
@@ -104,7 +119,8 @@ struct Key {
 
 impl Key {
     fn new(traffic: Traffic) -> io::Result<Key> {
-        let key = UnboundKey::new(CIPHER, &expand::<KEY>(&traffic.secret, b"key")?).map_err(|_| broken("a key is invalid"))?;
+        let key = Zeroizing::new(expand::<KEY>(&traffic.secret, b"key")?);
+        let key = UnboundKey::new(CIPHER, &*key).map_err(|_| broken("a key is invalid"))?;
         let iv = expand(&traffic.secret, b"iv")?;
         Ok(Key { traffic, key: LessSafeKey::new(key), iv })
     }
@@ -412,6 +428,12 @@ impl Records {
         let unread = !opener.sealed.is_empty() || opener.is_ready();
         let write = lock(&self.sealer).key.traffic.clone();
         (!unread).then(|| Session { read: opener.key.traffic.clone(), write })
+    }
+
+    /// The same for a process that only writes: what was received is not used any more.
+    pub(crate) fn session_to_part(&self) -> Session {
+        let read = lock(&self.opener).key.traffic.clone();
+        Session { read, write: lock(&self.sealer).key.traffic.clone() }
     }
 }
 

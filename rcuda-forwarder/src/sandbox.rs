@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 mod calls;
 mod error;
 mod files;
+mod greeter;
 
 pub(crate) use error::SandboxError;
+pub(crate) use greeter::GreeterConfinement;
 
 /// Whether workers run in a sandbox: `mrcuda serve --sandbox`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rcuda_forwarder::{
     BulkMemory, ClientLimits, Control, ControlReply, Credentials, Endpoint, HelperOptions, JobHello, Landing, Link, LogFormat,
-    Opens, SandboxMode, ServeOptions, SharedGpus, Token, Trust, WorkerLimits, bulk_connect, count_traffic, helper_main, serve,
-    traffic, worker_main,
+    Opens, SandboxMode, ServeOptions, SharedGpus, Token, Trust, WorkerLimits, bulk_connect, count_traffic, greeter_main,
+    helper_main, serve, traffic, worker_main,
 };
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -182,10 +182,11 @@ impl Drop for Server {
 /// Living children of a process, whichever of its threads started them.
 fn children(pid: u32) -> usize {
     let parent = |stat: String| {
-        let (_, rest) = stat.rsplit_once(") ")?;
+        let (name, rest) = stat.rsplit_once(") ")?;
         let mut words = rest.split(' ');
         let state = words.next()?;
-        (state != "Z").then_some(words.next()?.parse::<u32>().ok()?)
+        // The process that greets clients is no worker.
+        (state != "Z" && !name.ends_with("(mrcuda-greeter")).then_some(words.next()?.parse::<u32>().ok()?)
     };
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
     processes.filter(|p| std::fs::read_to_string(p.path().join("stat")).ok().and_then(parent) == Some(pid)).count()
@@ -613,6 +614,7 @@ fn main() -> ExitCode {
         (Some("fork"), [server, directory]) => return forking_job(&server.to_string_lossy(), Path::new(directory)),
         // As `Link::to_helper` starts it: its job's process id, and its build.
         (Some(pid), [_]) if pid.parse::<u32>().is_ok() => return ExitCode::from(helper_main() as u8),
+        (Some("greeter"), _) => return ExitCode::from(greeter_main(&rest) as u8),
         (Some("worker"), _) => return ExitCode::from(worker_main(rest) as u8),
         (Some("--list"), _) => {
             TESTS.iter().for_each(|(name, _)| println!("{name}: test"));

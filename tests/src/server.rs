@@ -172,7 +172,16 @@ impl Server {
 
     /// Process ids of its workers.
     pub fn workers(&self) -> Vec<u32> {
-        children(self.pid())
+        let mut all = children(self.pid());
+        all.retain(|pid| !is_greeter(*pid));
+        all
+    }
+
+    /// The processes that greet its clients: one for those over TCP, and one for those at Unix sockets.
+    pub fn greeters(&self) -> Vec<u32> {
+        let mut all = children(self.pid());
+        all.retain(|pid| is_greeter(*pid));
+        all
     }
 
     /// The worker that serves a job: the log says so once the job has called it.
@@ -182,7 +191,7 @@ impl Server {
 
     /// Kills it and all its workers at once, as in a power failure.
     pub fn kill(&mut self) {
-        for pid in self.workers().into_iter().chain([self.pid()]) {
+        for pid in children(self.pid()).into_iter().chain([self.pid()]) {
             signal(pid, libc::SIGKILL);
         }
         // The process was ours; that it ended is all there is to know.
@@ -239,6 +248,11 @@ pub fn signal(pid: u32, signal: i32) {
         // SAFETY: a system call without pointers. A process that has ended already is fine.
         unsafe { libc::kill(pid, signal) };
     }
+}
+
+/// Whether this process greets clients for a server.
+pub fn is_greeter(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "mrcuda-greeter")
 }
 
 /// Children of a process.

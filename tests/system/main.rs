@@ -40,6 +40,7 @@
 //! | `shortage` | no disk, no descriptors |
 //! | `when_full` | jobs that find no memory move to a place that has it |
 //! | `trust` | tokens, strangers |
+//! | `greeter` | the process that greets clients for a server knows and may nothing, and its end costs greetings alone |
 //! | `hostile_client` | a client with the token reaches no memory of its worker |
 //! | `hostile_target` | a job stays where it was, whatever the target of a move answers |
 //! | `sandbox` | code that runs in a worker reaches nothing outside, and jobs work as without a sandbox |
@@ -78,6 +79,7 @@ mod descriptors;
 mod differing;
 mod endings;
 mod exclusive;
+mod greeter;
 mod host_memory;
 mod hostile_client;
 mod hostile_target;

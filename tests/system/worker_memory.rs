@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tests::scene::wait_for;
+use tests::server::is_greeter;
 use tests::{Job, Scene, Server};
 
 /// Arguments that keep orbit at work for some seconds, and those that print the same at once: an emulated processor is slow.
@@ -69,9 +70,10 @@ impl Delegated {
             .collect()
     }
 
-    /// The processes of servers.
+    /// The processes of servers, without those that greet clients for them.
     fn servers(&self) -> Vec<u32> {
-        read(&self.path.join("mrcuda-server/cgroup.procs")).lines().map(|line| line.parse().unwrap()).collect()
+        let all = read(&self.path.join("mrcuda-server/cgroup.procs"));
+        all.lines().map(|line| line.parse().unwrap()).filter(|pid| !is_greeter(*pid)).collect()
     }
 }
 

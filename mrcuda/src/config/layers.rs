@@ -330,7 +330,13 @@ mod tests {
         let why = files.config(Some("[run]\nserver = 5\n"), Some("[run]\nserver = 'a:1'\n"), &[]).unwrap_err().to_string();
         assert!(why.contains("/system:2: [run] server is `5`: invalid place"), "{why}");
         assert!(is_read_by("run") && is_read_by("serve") && is_read_by("migrate") && is_read_by("gpus"));
-        assert!(!is_read_by("ps") && !is_read_by("cancel") && !is_read_by("config") && !is_read_by("worker"));
+        assert!(
+            !is_read_by("ps")
+                && !is_read_by("cancel")
+                && !is_read_by("config")
+                && !is_read_by("worker")
+                && !is_read_by("greeter")
+        );
     }
 
     #[test]

@@ -78,6 +78,9 @@ pub enum ServeError {
         /// The reason.
         why: String,
     },
+    /// Clients cannot be greeted by a process of their own.
+    #[error("no process can be started that greets clients (--sandbox required): {0}")]
+    Greeter(io::Error),
     /// The host memory of workers cannot be limited.
     #[error(
         "the host memory of workers cannot be limited (--max-host-memory): {0}. The server needs a cgroup (version 2) of its own, with the \

@@ -24,9 +24,11 @@ pub(crate) struct LogLine {
     heading: String,
     text: String,
     is_warning: bool,
-    /// A worker has written the text, and it may say anything.
-    is_output: bool,
+    /// The kind of process that has written the text, which may say anything.
+    output_of: Option<&'static str>,
     worker: Option<u32>,
+    /// A process that greets clients.
+    greeter: Option<u32>,
     gpu: Option<u32>,
     peer: Option<String>,
     uid: Option<u32>,
@@ -56,7 +58,17 @@ impl LogLine {
 
     /// A line that a worker has written.
     pub(super) fn output(worker: u32, text: &str) -> LogLine {
-        LogLine { heading: format!("worker {worker}: "), is_output: true, worker: Some(worker), ..LogLine::info(text) }
+        LogLine { heading: format!("worker {worker}: "), output_of: Some("worker"), worker: Some(worker), ..LogLine::info(text) }
+    }
+
+    /// A line that a process which greets clients has written.
+    pub(super) fn greeter_output(greeter: u32, text: &str) -> LogLine {
+        LogLine {
+            heading: format!("greeter {greeter}: "),
+            output_of: Some("greeter"),
+            greeter: Some(greeter),
+            ..LogLine::info(text)
+        }
     }
 
     /// It is about the worker with this process, at this GPU.
@@ -101,14 +113,13 @@ impl LogLine {
 
     /// Writes it with what it is about in fields of their own.
     pub(super) fn write_fields(&self) {
-        let LogLine { text, worker, gpu, peer, uid, job, name, .. } = self;
+        let LogLine { text, output_of: source, worker, greeter, gpu, peer, uid, job, name, .. } = self;
         let (user, by) = users::known_as(self.user.as_ref(), *uid).unzip();
         let user_by = by.map(UserBy::word);
-        let source = self.is_output.then_some("worker");
         if self.is_warning {
-            tracing::warn!(target: "serve", source, worker, gpu, peer, uid, user, user_by, job, name, "{text}");
+            tracing::warn!(target: "serve", source, worker, greeter, gpu, peer, uid, user, user_by, job, name, "{text}");
         } else {
-            tracing::info!(target: "serve", source, worker, gpu, peer, uid, user, user_by, job, name, "{text}");
+            tracing::info!(target: "serve", source, worker, greeter, gpu, peer, uid, user, user_by, job, name, "{text}");
         }
     }
 }

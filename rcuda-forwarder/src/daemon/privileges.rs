@@ -14,6 +14,9 @@ const CAP_IPC_LOCK: libc::c_ulong = 14;
 /// `_LINUX_CAPABILITY_VERSION_3`
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
+/// The usual number of the user, and of the group, that own nothing.
+const NOBODY: u32 = 65534;
+
 /// A user that workers run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WorkerUser {
@@ -41,6 +44,14 @@ impl WorkerUser {
             return Err(failed("that is the server's own user".to_owned()));
         }
         WorkerUser::of(user).map_err(failed)
+    }
+
+    /// The user who owns nothing.
+    pub(super) fn nobody() -> WorkerUser {
+        // Also where no name service knows it, and with no other groups.
+        let uid = User::from_name("nobody").ok().flatten().map_or(Uid::from_raw(NOBODY), |user| user.uid);
+        let gid = Gid::from_raw(NOBODY);
+        WorkerUser { name: "nobody".to_owned(), uid, gid, groups: Vec::new(), home: "/".into(), jit_cache: None }
     }
 
     /// The error of a server that cannot start processes of other users.

@@ -2,13 +2,15 @@
 
 use super::cgroups::Cgroups;
 use super::error::ServeError;
+use super::greeters::{Greeters, Pace, StartWith};
 use super::log::{Log, LogLine};
 use super::options::ServeOptions;
 use super::privileges::{Privileges, WorkerUser};
 use super::worker_command::Command;
 use super::worker_users::{ClientUsers, WorkerUserSpec};
 use crate::config_file;
-use crate::sandbox::{Confinement, Sandbox, Wishes};
+use crate::handshake::ServerTls;
+use crate::sandbox::{Confinement, GreeterConfinement, Sandbox, SandboxMode, Wishes};
 
 use std::ffi::OsString;
 use std::fs::Permissions;
@@ -21,6 +23,8 @@ use std::sync::Arc;
 pub(super) struct Setup {
     /// How they are started.
     pub(super) command: Command,
+    /// The process that greets clients; `None`: the daemon does it itself.
+    pub(super) greeter: Option<GreeterSetup>,
     /// What they confine themselves to.
     pub(super) confinement: Option<Confinement>,
     /// Where their host memory is limited, if it is.
@@ -54,7 +58,74 @@ impl Setup {
         let cgroups = o.host_memory.map(Cgroups::of_this_process).transpose().map_err(ServeError::HostMemory)?.map(Arc::new);
         cgroups.iter().for_each(|cgroups| log(&LogLine::info(cgroups.words())));
         let command = worker_command(o, user, sandbox.confinement.is_some());
-        Ok(Setup { command, confinement: sandbox.confinement, cgroups, client_users })
+        let greeter = GreeterSetup::of(o, &sandbox, is_root);
+        Ok(Setup { command, greeter, confinement: sandbox.confinement, cgroups, client_users })
+    }
+}
+
+/// The process that greets clients.
+#[derive(Debug)]
+pub(super) struct GreeterSetup {
+    pub(super) with: StartWith,
+    /// Without it the server does not start.
+    pub(super) is_required: bool,
+    pub(super) pace: Pace,
+}
+
+impl GreeterSetup {
+    /// `None`: such a process could do all that the daemon can.
+    fn of(o: &ServeOptions, sandbox: &Sandbox, is_root: bool) -> Option<GreeterSetup> {
+        let confinement =
+            sandbox
+                .confinement
+                .as_ref()
+                .map_or(GreeterConfinement { landlock: false, seccomp: false, own_user: is_root }, |workers| {
+                    GreeterConfinement { landlock: workers.landlock, seccomp: workers.seccomp, own_user: is_root }
+                });
+        if !is_root && !confinement.seccomp {
+            return None;
+        }
+        let command = Command {
+            program: o.worker_exe.clone(),
+            arguments: vec!["greeter".into()],
+            // It ends with the daemon, which has clients until then.
+            ignores_sigterm: true,
+            privileges: Privileges { user: is_root.then(WorkerUser::nobody), without_capabilities: false },
+            variables: Vec::new(),
+        };
+        let is_required = o.sandbox == SandboxMode::Required;
+        Some(GreeterSetup { with: StartWith { command, confinement }, is_required, pace: Pace::USUAL })
+    }
+
+    /// What is in force, for the log.
+    fn words(&self) -> String {
+        let GreeterConfinement { landlock, seccomp, .. } = self.with.confinement;
+        let user = self.with.command.privileges.user.as_ref().map(|user| format!("as user {}", user.name));
+        let all = [user, landlock.then(|| "Landlock".to_owned()), seccomp.then(|| "seccomp".to_owned())];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        if all.is_empty() { "no sandbox".to_owned() } else { all.join(", ") }
+    }
+
+    /// Starts it for these clients. Where it cannot be, the daemon greets them itself, unless it is required.
+    pub(super) fn start(
+        &self,
+        clients: &'static str,
+        tls: Option<Arc<ServerTls>>,
+        log: Log,
+    ) -> Result<Option<Greeters>, ServeError> {
+        match Greeters::start(self.with.clone(), (clients, tls), self.pace, log) {
+            Ok(greeters) => {
+                log(&LogLine::info(format!("{clients} are greeted by another process: {}", self.words())));
+                Ok(Some(greeters))
+            }
+            Err(why) if self.is_required => Err(ServeError::Greeter(why)),
+            Err(why) => {
+                let text =
+                    format!("{clients} are greeted by this process itself, because no other one can be started for it: {why}");
+                log(&LogLine::warning(text));
+                Ok(None)
+            }
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::control::{Control, ControlReply};
+use crate::daemon::greeters::{Pace, StartWith};
 use crate::daemon::privileges::{Privileges, WorkerUser};
+use crate::daemon::setup::GreeterSetup;
 use crate::daemon::worker_command::Command;
 use crate::endpoint::Endpoint;
 use crate::frame::Head;
@@ -10,7 +12,7 @@ use crate::handshake::Trust;
 use crate::limits::{ClientLimits, WorkerLimits};
 use crate::link::{Credentials, Landing, Link, LinkError, TimeLimits, Transport, bulk_connect};
 use crate::place::fake::{self, Fake};
-use crate::sandbox::SandboxMode;
+use crate::sandbox::{GreeterConfinement, SandboxMode};
 use cuda_api::code;
 use cuda_api::ops::{CopyIn, CopyOut, id};
 use cuda_api::wire::Wire;
@@ -32,6 +34,7 @@ mod bounds;
 mod closing;
 mod drain;
 mod encryption;
+mod greeters;
 mod inspect;
 mod large;
 mod leaving;
@@ -58,6 +61,28 @@ fn worker_process() {
     if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(SockType::SeqPacket)) {
         std::process::exit(crate::worker::run(Fake::open, crate::worker::reach_of_daemon));
     }
+}
+
+/// As [`worker_process`], the process that greets.
+#[test]
+fn greeter_process() {
+    let stdin = io::stdin();
+    if matches!(getsockopt(&stdin.as_fd(), sockopt::SockType), Ok(SockType::SeqPacket)) {
+        std::process::exit(crate::greeter::run(|_, _| Ok(()), crate::greeter::greet_client));
+    }
+}
+
+/// The setup of such a process, or of another one of this test.
+fn greeter_setup(program: &Path, test: &str, pace: Pace) -> GreeterSetup {
+    let command = Command {
+        program: program.to_owned(),
+        arguments: ["--exact", test, "--nocapture"].map(OsString::from).to_vec(),
+        ignores_sigterm: true,
+        privileges: Privileges::default(),
+        variables: Vec::new(),
+    };
+    let confinement = GreeterConfinement { landlock: false, seccomp: false, own_user: false };
+    GreeterSetup { with: StartWith { command, confinement }, is_required: true, pace }
 }
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -87,6 +112,17 @@ fn soon(met: impl Fn() -> bool) -> bool {
 
 /// Starts a daemon whose workers are processes of this test.
 fn start_daemon(options: &ServeOptions, gpus: Vec<u32>, sockets: Sockets) -> Result<Daemon, ServeError> {
+    let greeter = greeter_setup(&options.worker_exe, "daemon::tests::greeter_process", Pace::USUAL);
+    start_greeted(options, gpus, sockets, Some(greeter))
+}
+
+/// The same with another process that greets, or without one.
+fn start_greeted(
+    options: &ServeOptions,
+    gpus: Vec<u32>,
+    sockets: Sockets,
+    greeter: Option<GreeterSetup>,
+) -> Result<Daemon, ServeError> {
     let arguments = ["--exact", "daemon::tests::worker_process", "--nocapture"].map(OsString::from).to_vec();
     let command = Command {
         program: options.worker_exe.clone(),
@@ -102,7 +138,7 @@ fn start_daemon(options: &ServeOptions, gpus: Vec<u32>, sockets: Sockets) -> Res
     let command = named.as_ref().map_or_else(|| command.clone(), |user| command.as_user(user));
     let separates = matches!(options.worker_user, Some(WorkerUserSpec::Client(_)));
     let client_users = separates.then(|| ClientUsers::new(named, None)).transpose()?;
-    let setup = Setup { command, confinement: None, cgroups: None, client_users };
+    let setup = Setup { command, greeter, confinement: None, cgroups: None, client_users };
     Daemon::start(options, gpus, setup, sockets, log)
 }
 
@@ -160,13 +196,19 @@ impl Scene {
     }
 
     fn with(gpus: Vec<u32>, change: impl FnOnce(&mut ServeOptions)) -> Scene {
+        Scene::greeted_by("daemon::tests::greeter_process", Pace::USUAL, gpus, change)
+    }
+
+    /// Its clients are greeted by a process with this test alone.
+    fn greeted_by(test: &str, pace: Pace, gpus: Vec<u32>, change: impl FnOnce(&mut ServeOptions)) -> Scene {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("mrcuda-daemon-{}-{n}", std::process::id()));
         let mut options = options_in(&directory);
         change(&mut options);
         let token = Token::load_or_create(&options.token).unwrap();
-        let daemon = start_daemon(&options, gpus, Sockets::default()).unwrap();
+        let greeter = greeter_setup(&options.worker_exe, test, pace);
+        let daemon = start_greeted(&options, gpus, Sockets::default(), Some(greeter)).unwrap();
         let trust = Trust { authorities: None, known_servers: directory.join("known_servers"), certificate: None };
         Scene { daemon, directory, credentials: Credentials { token: Some(token), munge: None, trust } }
     }

@@ -62,7 +62,7 @@ pub(crate) enum GreetError {
     NoTls,
     /// The handshake failed.
     #[error("TLS: {0}")]
-    Tls(rustls::Error),
+    Tls(String),
     /// The server's certificate is not the expected one, or a file with certificates cannot be used.
     #[error("{0}")]
     Untrusted(String),
@@ -89,6 +89,9 @@ pub(crate) enum GreetError {
     /// Too many clients are greeting; retry soon.
     #[error("the server is busy: too many clients are connecting at the same time")]
     Busy,
+    /// The process that greets for the server has ended, or does not answer.
+    #[error("the process that greets clients {0}")]
+    GreeterFailed(&'static str),
     /// The server closed the connection without a reason that arrived; retry soon.
     #[error("the server closed the connection during the greeting ({0})")]
     HungUp(io::Error),
@@ -108,7 +111,7 @@ pub(crate) enum GreetError {
 
 impl GreetError {
     /// What [`GreetError::reason`] says of clients that a daemon refuses.
-    pub(crate) const REASONS: [&str; 11] = [
+    pub(crate) const REASONS: [&str; 12] = [
         "wrong_token",
         "other_build",
         "garbage",
@@ -118,6 +121,7 @@ impl GreetError {
         "unknown_ticket",
         "too_slow",
         "busy",
+        "greeter_failed",
         "refused",
         "connection",
     ];
@@ -143,6 +147,7 @@ impl GreetError {
             GreetError::UnknownTicket => "unknown_ticket",
             GreetError::TooSlow => "too_slow",
             GreetError::Busy => "busy",
+            GreetError::GreeterFailed(_) => "greeter_failed",
             GreetError::Refused(_) | GreetError::Waiting(_) | GreetError::Invited(_) => "refused",
             GreetError::HungUp(_) | GreetError::Io(_) => "connection",
         }
@@ -159,7 +164,7 @@ impl From<HandshakeError> for GreetError {
     fn from(e: HandshakeError) -> GreetError {
         match e {
             HandshakeError::Io(e) => e.into(),
-            HandshakeError::Tls(e) => GreetError::Tls(e),
+            HandshakeError::Tls(e) => GreetError::Tls(e.to_string()),
             HandshakeError::Plain(_) => GreetError::Garbage,
             HandshakeError::File(_) | HandshakeError::Untrusted(_) => GreetError::Untrusted(e.to_string()),
         }

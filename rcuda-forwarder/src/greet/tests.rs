@@ -306,3 +306,80 @@ fn who_sends_back_what_it_has_heard_has_proved_nothing() {
     let server = server.join().unwrap();
     assert!(matches!(server, Err(GreetError::WrongToken)), "{server:?}");
 }
+
+/// What a process says that greets for the daemon, and that was taken over: none of it lets in a client that has not proved a secret, and nothing
+/// that the daemon has not offered.
+#[test]
+fn of_what_was_only_said_nothing_is_believed() {
+    let key = [1; 32];
+    let nonce = [3; 32];
+    let offer = Offer { munge: true, ..Offer::LOCAL };
+    let opening = Opening::Bulk { name: [4; 32], rdma: false };
+    let transcript = |heard: &Heard| {
+        let Heard { choice, route, binding, nonce: theirs, role, ref body, .. } = *heard;
+        Transcript { offer: offer.bits(), choice, route, binding, nonces: [nonce, theirs], role, body }.digest()
+    };
+    let genuine = |opening: &Opening| {
+        let mut heard = Heard {
+            choice: PLAIN,
+            route: opening.route(),
+            is_certified: false,
+            binding: [0; 32],
+            nonce: [5; 32],
+            role: opening.role(),
+            body: opening.body(),
+            credential: Vec::new(),
+            proof: [0; 32],
+        };
+        heard.proof = *transcript(&heard).proof(&key, "client").as_bytes();
+        heard
+    };
+    let admitted = |heard: &Heard, nonce: [u8; 32]| {
+        let (a, _b) = pair();
+        admit(&a, heard, offer, nonce, |_, _| Ok([Secret::of_nobody(key)].into())).map(|greeted| greeted.opening)
+    };
+    assert_eq!(admitted(&genuine(&opening), nonce).unwrap(), opening);
+    // The proof is for the nonce that this daemon has drawn for this connection, and covers all that was said.
+    assert!(matches!(admitted(&genuine(&opening), [6; 32]), Err(GreetError::WrongToken)));
+    let changes: [(&str, fn(&mut Heard)); 5] = [
+        ("nonce", |heard| heard.nonce[31] ^= 1),
+        ("body", |heard| heard.body[32] ^= 1),
+        ("opening", |heard| {
+            (heard.role, heard.body, heard.route) = (Opening::Inspect.role(), Vec::new(), Route::default());
+        }),
+        ("proof", |heard| heard.proof[0] ^= 1),
+        ("no proof", |heard| heard.proof = [0; 32]),
+    ];
+    for (what, change) in changes {
+        let mut heard = genuine(&opening);
+        change(&mut heard);
+        assert!(matches!(admitted(&heard, nonce), Err(GreetError::WrongToken)), "{what}");
+    }
+    // Even with a proof of all that: what was not offered, and what a connection without encryption does not have.
+    let changes: [(&str, fn(&mut Heard)); 8] = [
+        ("encrypted", |heard| heard.choice = TLS),
+        ("both", |heard| heard.choice = TLS | PLAIN),
+        ("binding", |heard| heard.binding[0] = 1),
+        ("certificate", |heard| heard.is_certified = true),
+        ("long body", |heard| heard.body = vec![0; BODY + 1]),
+        ("role", |heard| heard.role = 99),
+        ("credential of a copy", |heard| heard.credential = b"MUNGE:AwQFAAA/:".to_vec()),
+        ("long credential", |heard| heard.credential = vec![b'A'; munge::LONGEST + 1]),
+    ];
+    for (what, change) in changes {
+        let mut heard = genuine(&opening);
+        change(&mut heard);
+        heard.proof = *transcript(&heard).proof(&key, "client").as_bytes();
+        assert!(matches!(admitted(&heard, nonce), Err(GreetError::Garbage)), "{what}");
+    }
+    let mut other = genuine(&opening);
+    other.route = [9; 8];
+    other.proof = *transcript(&other).proof(&key, "client").as_bytes();
+    assert!(matches!(admitted(&other, nonce), Err(GreetError::UnknownTicket)));
+    let without = Offer { munge: false, ..offer };
+    let mut credential = genuine(&Opening::Inspect);
+    credential.credential = b"MUNGE:AwQFAAA/:".to_vec();
+    let (a, _b) = pair();
+    let said = admit(&a, &credential, without, nonce, |_, _| panic!("no secret is looked for"));
+    assert!(matches!(said, Err(GreetError::Garbage)));
+}

@@ -15,7 +15,7 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
-fn certificate(name: &str) -> Certificate {
+pub(super) fn certificate(name: &str) -> Certificate {
     let directory = directory(name);
     let certificate = Certificate::load_or_create(&directory.join("server.pem")).unwrap();
     std::fs::remove_dir_all(directory).unwrap();

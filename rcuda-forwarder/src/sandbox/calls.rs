@@ -165,7 +165,7 @@ const LOAD: u16 = 0x20;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Whether the kernel can filter system calls.
 pub(super) fn are_filtered() -> bool {
@@ -183,22 +183,32 @@ pub(super) fn restrict(unix_sockets: bool) -> Result<(), SandboxError> {
     let nowhere = if unix_sockets { Rules::new() } else { Rules::from([(libc::SYS_connect, Vec::new())]) };
     for (rules, error) in [(nowhere, libc::ENOENT), (without_flags, libc::ENOSYS), (refused, libc::EPERM)] {
         if !rules.is_empty() {
-            seccompiler::apply_filter(&program(rules, error)?)?;
+            refuse(rules, error)?;
         }
     }
     Ok(())
 }
 
-/// A filter by which these calls fail with an error.
-fn program(rules: Rules, error: i32) -> Result<BpfProgram, SandboxError> {
-    let fails = SeccompAction::Errno(error.unsigned_abs());
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, fails, TargetArch::try_from(std::env::consts::ARCH)?)?;
+/// Has these calls fail with an error.
+pub(super) fn refuse(rules: Rules, error: i32) -> Result<(), SandboxError> {
+    filter(rules, SeccompAction::Allow, SeccompAction::Errno(error.unsigned_abs()))
+}
+
+/// Has all calls fail with an error but these.
+pub(super) fn allow_only(rules: Rules, error: i32) -> Result<(), SandboxError> {
+    filter(rules, SeccompAction::Errno(error.unsigned_abs()), SeccompAction::Allow)
+}
+
+/// Installs a filter: what it does with these calls, and with all others.
+fn filter(rules: Rules, others: SeccompAction, these: SeccompAction) -> Result<(), SandboxError> {
+    let filter = SeccompFilter::new(rules, others, these, TargetArch::try_from(std::env::consts::ARCH)?)?;
     let rest: BpfProgram = filter.try_into()?;
     let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     let no_such_call = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
     let other =
         [instruction(LOAD, 0, 0), instruction(JUMP_IF_AT_LEAST, 1, OTHER_INTERFACE), instruction(RETURN, 0, no_such_call)];
-    Ok(other.into_iter().chain(rest).collect())
+    let program: BpfProgram = other.into_iter().chain(rest).collect();
+    Ok(seccompiler::apply_filter(&program)?)
 }
 
 /// The calls that fail with `EPERM` in the process `own`: calls without rules in any case, others if a rule applies.

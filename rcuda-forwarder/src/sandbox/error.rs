@@ -20,4 +20,7 @@ pub(crate) enum SandboxError {
     /// The sockets at which it listens could not be created.
     #[error("cannot create sockets: {0}")]
     Sockets(io::Error),
+    /// The limits of the process could not be set.
+    #[error("cannot set limits: {0}")]
+    Limits(io::Error),
 }

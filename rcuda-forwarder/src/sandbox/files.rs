@@ -93,6 +93,16 @@ pub(super) fn restrict(readable: &[String], writable: &[String], unix_sockets: b
     for path in writable {
         rules = allow(rules, Path::new(path), all_but_execute)?;
     }
+    enforced(rules)
+}
+
+/// Restricts this thread, and those that it starts, to no file at all, no TCP port, and no other process.
+pub(super) fn restrict_to_nothing() -> Result<(), SandboxError> {
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?.handle_access(AccessNet::from_all(NEWEST))?;
+    enforced(rules.scope(Scope::from_all(NEWEST))?.create()?)
+}
+
+fn enforced(rules: RulesetCreated) -> Result<(), SandboxError> {
     let status = rules.restrict_self()?;
     if status.ruleset == RulesetStatus::NotEnforced { Err(SandboxError::NotEnforced) } else { Ok(()) }
 }

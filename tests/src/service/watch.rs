@@ -1,6 +1,6 @@
 //! What a server's process takes over time, and whether that stays flat.
 
-use crate::server::{Server, children};
+use crate::server::Server;
 use std::time::Duration;
 
 /// A server's memory may grow by so much while it serves as many clients as before: what its allocator keeps.
@@ -49,7 +49,7 @@ pub(super) fn descriptors(pid: u32) -> usize {
 /// The same of a server that serves: what it takes, with nothing of its jobs.
 pub(super) fn sample(at: Duration, server: &Server) -> Sample {
     let pid = server.pid();
-    let (rss_kib, descriptors, workers) = (rss_kib(pid).unwrap_or(0), descriptors(pid), children(pid).len());
+    let (rss_kib, descriptors, workers) = (rss_kib(pid).unwrap_or(0), descriptors(pid), server.workers().len());
     Sample { at, pid, rss_kib, descriptors, workers, running: 0, ended: 0, failed: 0, moves: 0, unmoved: 0 }
 }
 
