@@ -679,11 +679,11 @@ impl<P: Place> Worker<P> {
             return Err(self.send_reason(WorkerError::Collision));
         }
         match outcome {
-            // Memory that has ended is no error; what was not written would be missing in what kernels read.
+            // Memory that has ended is no error, nor is a place that ends; what was not written would be missing in what kernels read.
             Outcome::Done(rc)
                 if matches!(head.id, ops::id::HOST_BYTES | ops::id::HOST_RUNS)
                     && !code::is_sticky(rc)
-                    && !matches!(rc, code::SUCCESS | code::ERROR_INVALID_VALUE) =>
+                    && !matches!(rc, code::SUCCESS | code::ERROR_INVALID_VALUE | code::ERROR_DEINITIALIZED) =>
             {
                 return Err(self.send_reason(WorkerError::Changes(rc)));
             }

@@ -199,7 +199,8 @@ impl Executor {
     pub(super) fn host_runs(&self) -> Result<(), Code> {
         let staging = self.staging();
         if !staging.begin_from_job() {
-            return Err(code::ERROR_INVALID_VALUE);
+            // The job would wait for connections that ask for nothing.
+            return Err(code::ERROR_OPERATING_SYSTEM);
         }
         let mut applied = self.make_current().map(|()| true);
         // Also after an error: connections have asked for them.
@@ -209,9 +210,16 @@ impl Executor {
         }
         staging.end_from_job();
         if let Some(blocks) = &mut *lock(&self.pinned.gpu_blocks) {
-            applied = applied.and_then(|known| blocks.finish_launches().map(|()| known));
+            let finished = blocks.finish_launches();
+            applied = applied.and_then(|known| finished.map(|()| known));
         }
-        if applied? { Ok(()) } else { Err(code::ERROR_INVALID_VALUE) }
+        match applied {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(code::ERROR_INVALID_VALUE),
+            // The driver's own: that code stands for memory that has ended.
+            Err(code::ERROR_INVALID_VALUE) => Err(code::ERROR_NOT_MAPPED),
+            Err(rc) => Err(rc),
+        }
     }
 
     /// Applies one message; returns false if some of its lines are not of mirrored memory.

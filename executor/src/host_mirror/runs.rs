@@ -144,6 +144,7 @@ impl LinesOfRuns {
     /// Becomes the lines of a message of runs. Returns false if it is malformed, has more lines than one may have, or has them in another order.
     pub fn fill(&mut self, mut message: &[u8]) -> bool {
         self.lines.clear();
+        self.lines.reserve_exact(RUNS_LINES);
         let mut end = 0;
         while !message.is_empty() {
             let Some((run, rest)) = Run::first(message) else { return false };

@@ -306,19 +306,23 @@ impl Alike {
 
     /// Has the connections carry what has changed of exclusive memory. The caller holds `order`.
     fn send_by_connections(&self, ring: &Ring, touched: Touched, waited: &mut Duration) -> Result<Exclusive, PushError> {
-        let began = Instant::now();
-        self.outgoing.begin(touched);
-        let sent = ring.push(id::HOST_RUNS, NO_TICKET, &[]);
-        let found = self.outgoing.finish(sent.is_ok());
-        *waited += began.elapsed();
-        sent?;
-        let found = found.ok_or(PushError::Gone)?;
-        let mut more = false;
-        for part in found.naming {
-            let lines = read_lock(&self.state).mirrored.lines_of_part(&part);
-            more |= self.name_more(&lines, waited);
+        let mut exclusive = Exclusive { found: false, more: false };
+        let mut parts = touched.into_parts();
+        while let Some(round) = outgoing::take_round(&mut parts) {
+            let began = Instant::now();
+            self.outgoing.begin(round);
+            let sent = ring.push(id::HOST_RUNS, NO_TICKET, &[]);
+            let found = self.outgoing.finish(sent.is_ok());
+            *waited += began.elapsed();
+            sent?;
+            let found = found.ok_or(PushError::Gone)?;
+            exclusive.found |= found.any;
+            for part in found.naming {
+                let lines = read_lock(&self.state).mirrored.lines_of_part(&part);
+                exclusive.more |= self.name_more(&lines, waited);
+            }
         }
-        Ok(Exclusive { found: found.any, more })
+        Ok(exclusive)
     }
 
     /// Writes what has changed of the next part of a round in which anything has; nothing if there is none. `masks` is a reused buffer.

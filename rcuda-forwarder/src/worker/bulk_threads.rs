@@ -32,6 +32,15 @@ impl<P: Place> Worker<P> {
         if self.bulk[usize::from(to_device)].swap(true, Ordering::AcqRel) {
             return Err(Refused::Other("large copies have their connections already".into()));
         }
+        self.start_bulk(connections, to_device)
+            .inspect_err(|_| self.bulk[usize::from(to_device)].store(false, Ordering::Release))?;
+        if !to_device {
+            self.place.staging().begin_to_carry_changes();
+        }
+        Ok(ControlReply::Ok)
+    }
+
+    fn start_bulk(self: &Arc<Self>, connections: Vec<bulk::Slots>, to_device: bool) -> Result<(), Refused> {
         // No thread begins before all are there: one whose connection is closed ends this process.
         let mut begin = Vec::new();
         for mut slots in connections {
@@ -49,10 +58,7 @@ impl<P: Place> Worker<P> {
             // Its thread waits for this.
             let _ = go.send(());
         }
-        if !to_device {
-            self.place.staging().begin_to_carry_changes();
-        }
-        Ok(ControlReply::Ok)
+        Ok(())
     }
 
     /// Serves a connection for large copies. Without it this process is of no use to the job.

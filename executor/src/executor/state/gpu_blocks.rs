@@ -585,8 +585,9 @@ impl GpuBlocks {
                 // Those that are not waited for run in any order.
                 self.finish_launches()?;
             }
-            self.reached = host_mirror::word_of_line(&some[count - 1], 0) + LINE;
             self.put(some, agreed)?;
+            // Behind it, because it may wait for all that was launched before.
+            self.reached = host_mirror::word_of_line(&some[count - 1], 0) + LINE;
             rest = others;
         }
         if !more {

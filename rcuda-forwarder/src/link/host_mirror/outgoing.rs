@@ -1,6 +1,6 @@
 //! Changes of exclusive memory that the connections for large copies to the host carry to the worker.
 //!
-//! A *round* is all that was touched since the last one. The thread that sends changes says so in the ring ([`cuda_api::ops::id::HOST_RUNS`]), and waits while the threads of
+//! A *round* is what was touched since the last one, at most [`MOST`] parts of it: requests that the worker answers behind it must not wait for long. The thread that sends changes says so in the ring ([`cuda_api::ops::id::HOST_RUNS`]), and waits while the threads of
 //! the connections find what has changed, each a part at a time, and send it when the worker asks for it. The worker applies all of it before it takes what is
 //! sent behind in the ring. So the order is that of the ring, and no later change of the same bytes is found before these were.
 //!
@@ -9,13 +9,21 @@
 
 use crate::sync::lock;
 use cuda_api::lock::wait_while;
-use executor::host_mirror::Touched;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 
 /// From this number of bytes on that were touched, connections carry what has changed of them.
 pub(super) const MANY: u64 = 1 << 20;
+
+/// Maximum number of parts of 512 KiB of a round.
+const MOST: usize = 512;
+
+/// The parts of the next round, of those of all that was touched, which are taken in order from the end.
+pub(super) fn take_round(parts: &mut Vec<Range<u64>>) -> Option<Vec<Range<u64>>> {
+    let rest = parts.len().saturating_sub(MOST);
+    (!parts.is_empty()).then(|| parts.split_off(rest))
+}
 
 /// A round, and the parts of it.
 #[derive(Debug, Default)]
@@ -64,11 +72,11 @@ impl Outgoing {
         self.over.notify_all();
     }
 
-    /// Begins a round.
-    pub(super) fn begin(&self, touched: Touched) {
+    /// Begins a round of these parts, of which the last one is the first.
+    pub(super) fn begin(&self, parts: Vec<Range<u64>>) {
         let mut r = lock(&self.round);
         let (number, is_shut) = (r.number + 1, r.is_shut);
-        *r = Round { number, parts: touched.into_parts(), is_shut, ..Round::default() };
+        *r = Round { number, parts, is_shut, ..Round::default() };
     }
 
     /// Waits until all changes were found, if the worker `knows` of the round; otherwise no further part is looked at. `None` if the link is lost.
@@ -96,6 +104,26 @@ impl Outgoing {
         r.naming.extend(names.then_some(part));
         if r.parts.is_empty() && r.being_found == 0 {
             self.over.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_have_all_parts_in_order_and_no_more_than_fit() {
+        let all = |count: u64| (0..count).rev().map(|i| i..i + 1).collect::<Vec<_>>();
+        for (count, rounds) in [(0, vec![]), (1, vec![1]), (512, vec![512]), (513, vec![512, 1]), (1300, vec![512, 512, 276])] {
+            let (mut parts, mut taken, mut sizes) = (all(count), Vec::new(), Vec::new());
+            while let Some(mut round) = take_round(&mut parts) {
+                sizes.push(round.len());
+                while let Some(part) = round.pop() {
+                    taken.push(part.start);
+                }
+            }
+            assert_eq!((sizes, taken), (rounds, (0..count).collect::<Vec<_>>()));
         }
     }
 }
