@@ -810,7 +810,7 @@ fn connections_bring_what_the_job_has_changed() {
     let exec = job.p.exec.clone();
     let word = HOST + (1 << 40);
     assert_eq!(pin(&job.p, word, 8192, false), (code::SUCCESS, false));
-    assert_eq!(job.p.try_apply(id::HOST_RUNS, &[]).0, code::ERROR_INVALID_VALUE, "there are no connections");
+    assert_eq!(job.p.try_apply(id::HOST_RUNS, &[]).0, code::ERROR_OPERATING_SYSTEM, "there are no connections");
     exec.staging().begin_to_carry_changes();
     assert_eq!(give(&exec, Vec::new()), code::SUCCESS);
     let streams: Vec<u64> = (1..=AT_ONCE).map(|slot| job.p.stream(slot, 1)).collect();
