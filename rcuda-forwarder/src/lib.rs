@@ -58,6 +58,7 @@ mod records;
 mod request_drain;
 mod request_move;
 pub mod ring;
+mod rlimit;
 mod sandbox;
 mod secret;
 mod server_drain;

@@ -27,6 +27,7 @@ use crate::place::store::Parked;
 use crate::place::{OpenError, Outcome, Place};
 use crate::rdma::CALL_RING;
 use crate::rdma::setup::{self, Rings};
+use crate::rlimit::raise_descriptors;
 use crate::sandbox::Confinement;
 use crate::server_state::{GpuFacts, MemoryUse};
 use crate::sync::lock;
@@ -211,19 +212,6 @@ fn run_any(check: impl FnOnce() -> Result<(), OpenError>, reach: ReachOf) -> i32
             Some(_) => serve(channel, start, |start| check().and_then(|()| Parked::open(start)), reach),
         }
     })
-}
-
-/// Allows as many descriptors as the system does. A helper inherits the job's limit, which may be low, and a connection that cannot be
-/// received ends it. A daemon inherits a shell's or service's, and has several descriptors for each worker and each client that waits.
-pub(crate) fn raise_descriptors() {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `now` is writable, and then read. If it fails, the limit stays.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) == 0 {
-            now.rlim_cur = now.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const now);
-        }
-    }
 }
 
 fn open(start: &Start) -> Result<Arc<executor::Executor>, OpenError> {

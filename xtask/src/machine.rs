@@ -64,37 +64,30 @@ pub(crate) fn machine(args: &MachineArgs) -> Result<(), Error> {
     let directory = install::target_directory()?.join("machine");
     fs::create_dir_all(&directory).map_err(Error::file(&directory))?;
     let Some(kernel) = Kernel::get(args.kernel.as_deref(), &directory)? else { return Ok(()) };
-    let status = match &args.what {
+    let (modules, script, memory) = match &args.what {
         What::Tests { names } => {
             let names: Vec<String> = names.iter().map(|name| quoted(Path::new(name))).collect();
             let script = format!("TESTS=\"{}\"\n{}{}", names.join(" "), system_tests()?, include_str!("machine/tests.sh"));
-            let vm = Vm::new(&kernel, "", &script, &directory, 4096, args.limit)?;
-            step("running in a virtual machine");
-            let mut status = Status::default();
-            vm.run(|line| status.line(line))?;
-            status
+            ("", script, 4096)
         }
         What::Units { package } => {
             let package = package.clone().map_or_else(package_here, Ok)?;
             let package = fs::canonicalize(&package).map_err(Error::file(&package))?;
             let bin = suite::build(false)?.bin;
-            let script =
-                format!("PART=\nPACKAGE={}\nBIN={}\n{}", quoted(&package), quoted(&bin), include_str!("machine/units.sh"));
-            let vm = Vm::new(&kernel, "", &script, &directory, 3072, args.limit)?;
-            step("running in a virtual machine");
-            let mut status = Status::default();
-            vm.run(|line| status.line(line))?;
-            status
+            let variables = format!("PART=\nPACKAGE={}\nBIN={}\n", quoted(&package), quoted(&bin));
+            ("", variables + include_str!("machine/units.sh"), 3072)
         }
-        What::Tutorial => {
-            let script = format!("{}{}", system_tests()?, include_str!("machine/tutorial.sh"));
-            let vm = Vm::new(&kernel, "virtio_net", &script, &directory, 3072, args.limit)?;
-            step("running in two virtual machines");
-            let mut status = Status::default();
-            vm.run_pair(&directory.join("server.log"), |line| status.line(line))?;
-            status
-        }
+        What::Tutorial => ("virtio_net", system_tests()? + vm::PAIR + include_str!("machine/tutorial.sh"), 3072),
     };
+    let vm = Vm::new(&kernel, modules, &script, &directory, memory, args.limit)?;
+    let mut status = Status::default();
+    if matches!(args.what, What::Tutorial) {
+        step("running in two virtual machines");
+        vm.run_pair(&directory.join("server.log"), |line| status.line(line))?;
+    } else {
+        step("running in a virtual machine");
+        vm.run(|line| status.line(line))?;
+    }
     match status.said.as_deref() {
         Some("0") => Ok(()),
         Some(other) => Err(Error::Found(format!("failed in the virtual machine (exit status {other})"))),

@@ -1,17 +1,11 @@
 # What `cargo xtask rdma` runs as the first process of two virtual machines that are joined by a network cable, each with a software RDMA
 # device: ROLE `server` serves, ROLE `client` runs jobs. BIN, PROGRAMS, NAMES and QUICK (empty, or yes) are set in front of this. Each line
 # `ROW NAME SECONDS RESULT` of the client is a row of the table.
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ROLE=$(sed 's/.*role=\([a-z]*\).*/\1/' /proc/cmdline)
 uptime() { cut -d' ' -f1 /proc/uptime; }
 # Ends the machine, whatever happens.
 leave() { echo "END"; sync; echo o > /proc/sysrq-trigger; while :; do sleep 1; done; }
 trap leave EXIT
 
-ip link set lo up
-DEVICE=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)
-[ $ROLE = server ] && ADDRESS=10.8.0.1 || ADDRESS=10.8.0.2
-ip addr add $ADDRESS/24 dev $DEVICE && ip link set $DEVICE up || exit
 rdma link add rx0 type rxe netdev $DEVICE || exit
 
 mkdir -p /run/t/native && cd /run/t && ln -s $BIN/libsoftgpu.so native/libcuda.so.1

@@ -111,7 +111,7 @@ fn script(args: &RdmaArgs, target: &Path) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "BIN='{}'\nPROGRAMS='{}'\nNAMES='{names}'", bin.display(), programs.display());
     let _ = writeln!(text, "QUICK='{}'", if args.quick { "yes" } else { "" });
-    text + include_str!("rdma-guest.sh")
+    text + vm::PAIR + include_str!("rdma-guest.sh")
 }
 
 /// What the client's machine has said.

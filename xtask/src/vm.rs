@@ -20,6 +20,9 @@ const TOOLS: [Tool; 3] = [("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "c
 /// Kernel modules of all machines; those that they need come with them.
 const MODULES: &str = "virtio_pci 9p 9pnet_virtio overlay";
 
+/// What the scripts of two joined machines begin with.
+pub(crate) const PAIR: &str = include_str!("vm/pair.sh");
+
 /// Where statically linked busybox is.
 const BUSYBOX: &str = "/bin/busybox";
 

@@ -1,6 +1,7 @@
 //! What a worker is allowed by its user, its limits and its capabilities; set between fork and exec.
 
 use super::error::ServeError;
+use crate::rlimit::limit;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
 use std::io;
@@ -165,17 +166,4 @@ fn drop_capabilities() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn limit(what: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `now` is writable, and then read.
-    unsafe {
-        if libc::getrlimit(what, &raw mut now) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        now.rlim_max = now.rlim_max.min(most);
-        now.rlim_cur = if most == 0 { 0 } else { now.rlim_max };
-        if libc::setrlimit(what, &raw const now) != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
 }

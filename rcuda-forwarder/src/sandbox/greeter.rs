@@ -4,6 +4,7 @@
 use super::SandboxError;
 use super::calls::{self, Rules};
 use super::files;
+use crate::rlimit::limit;
 use cuda_api::wire_struct;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 use std::io;
@@ -161,20 +162,6 @@ fn allowed_calls(channel: RawFd) -> Result<Rules, SandboxError> {
     Ok(rules)
 }
 
-/// Sets a limit of this process, unless it is lower already.
-fn limit(what: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `now` is writable, and then read.
-    unsafe {
-        if libc::getrlimit(what, &raw mut now) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        now.rlim_max = now.rlim_max.min(most);
-        now.rlim_cur = now.rlim_max;
-        if libc::setrlimit(what, &raw const now) != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +171,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{UnixDatagram, UnixStream};
-    use std::process::Command;
+    use std::process::{Command, Output};
 
     /// Descriptors that the process may have, from before it was confined.
     struct Sockets {
@@ -356,13 +343,23 @@ mod tests {
         println!("tried: {}", what.join(";"));
     }
 
-    fn tried(mode: &str) -> Vec<(String, i32)> {
+    /// Runs the process above.
+    fn attempt(mode: &str) -> Output {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "sandbox::greeter::tests::attempts_process", "--nocapture", "--test-threads=1"]);
-        let output = command.env("MRCUDA_TEST_GREETER_SANDBOX", mode).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let list = said.lines().find_map(|line| line.split_once("tried: ").map(|(_, list)| list.to_owned()));
-        let list = list.unwrap_or_else(|| panic!("{said}{}", String::from_utf8_lossy(&output.stderr)));
+        command.env("MRCUDA_TEST_GREETER_SANDBOX", mode).output().unwrap()
+    }
+
+    /// What it prints behind these words.
+    fn said(mode: &str, words: &str) -> String {
+        let output = attempt(mode);
+        let all = String::from_utf8_lossy(&output.stdout);
+        let text = all.lines().find_map(|line| Some(line.split_once(words)?.1.to_owned()));
+        text.unwrap_or_else(|| panic!("{all}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    fn tried(mode: &str) -> Vec<(String, i32)> {
+        let list = said(mode, "tried: ");
         list.split(';')
             .map(|one| one.split_once('=').map(|(name, errno)| (name.into(), errno.parse().unwrap())).unwrap())
             .collect()
@@ -414,12 +411,7 @@ mod tests {
         if !nix::unistd::geteuid().is_root() {
             return eprintln!("only root can start processes of another user: this was not tested");
         }
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "sandbox::greeter::tests::attempts_process", "--nocapture", "--test-threads=1"]);
-        let output = command.env("MRCUDA_TEST_GREETER_SANDBOX", "threads").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let n = said.lines().find_map(|line| line.split_once("threads: ").map(|(_, n)| n.parse::<u64>().unwrap()));
-        let n = n.unwrap_or_else(|| panic!("{said}{}", String::from_utf8_lossy(&output.stderr)));
+        let n: u64 = said("threads", "threads: ").parse().unwrap();
         assert!((1..THREADS).contains(&n), "{n}");
     }
 
@@ -427,9 +419,7 @@ mod tests {
     fn its_end_by_an_error_is_seen_as_what_it_is() {
         use std::os::unix::process::ExitStatusExt;
         if super::super::calls::are_filtered() {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "sandbox::greeter::tests::attempts_process", "--nocapture", "--test-threads=1"]);
-            let output = command.env("MRCUDA_TEST_GREETER_SANDBOX", "abort").output().unwrap();
+            let output = attempt("abort");
             assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
         }
     }

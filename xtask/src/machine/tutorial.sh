@@ -1,16 +1,10 @@
 # What `cargo xtask machine tutorial` runs as the first process of two virtual machines that are joined by a network cable: ROLE `server` is
 # gpubox, which only offers ssh; ROLE `client` is here, where a user without privileges follows the page. BIN, PROGRAM and DIRECTORY are set in
 # front of this.
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ROLE=$(sed 's/.*role=\([a-z]*\).*/\1/' /proc/cmdline)
 seconds() { cut -d. -f1 /proc/uptime; }
 # Ends the machine, whatever happens.
 leave() { echo "STATUS $?"; sync; echo o > /proc/sysrq-trigger; while :; do sleep 1; done; }
 trap leave EXIT
-ip link set lo up
-DEVICE=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)
-[ $ROLE = server ] && ADDRESS=10.8.0.1 || ADDRESS=10.8.0.2
-ip addr add $ADDRESS/24 dev $DEVICE && ip link set $DEVICE up || exit
 printf '127.0.0.1 localhost\n10.8.0.1 gpubox\n10.8.0.2 here\n' > /etc/hosts
 [ $ROLE = server ] && hostname gpubox || hostname here
 

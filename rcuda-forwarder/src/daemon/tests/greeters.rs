@@ -28,6 +28,23 @@ fn process(greet: Greet) {
     }
 }
 
+/// Not a test: a process that greets, but for one client, when its part is cued. Then it acts on that one's connection and on the socket for what it
+/// says of it.
+macro_rules! part {
+    ($process:ident, $part:literal, $act:expr) => {
+        #[test]
+        fn $process() {
+            process(|tls, terms, client, answers| {
+                if !is_cued($part) {
+                    return greet_client(tls, terms, client, answers);
+                }
+                let act: fn(OwnedFd, OwnedFd) = $act;
+                act(client, answers);
+            });
+        }
+    };
+}
+
 /// A test with a daemon whose process plays a part.
 struct Play {
     scene: Scene,
@@ -38,8 +55,16 @@ struct Play {
 
 impl Play {
     fn new(part: &'static str, pace: Pace) -> Play {
-        let test = format!("daemon::tests::greeters::{part}_process");
-        let scene = Scene::greeted_by(&test, pace, vec![0], |options| options.allow_plain = true);
+        Play::with(&format!("daemon::tests::greeters::{part}_process"), part, pace)
+    }
+
+    /// One whose process does nothing unusual.
+    fn usual(pace: Pace) -> Play {
+        Play::with("daemon::tests::greeter_process", "none", pace)
+    }
+
+    fn with(test: &str, part: &'static str, pace: Pace) -> Play {
+        let scene = Scene::greeted_by(test, pace, vec![0], |options| options.allow_plain = true);
         let link = scene.link(0);
         put(&link, 0, b"before");
         Play { scene, part, link }
@@ -85,10 +110,7 @@ impl Play {
     }
 }
 
-fn signs_twice(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("signs_twice") {
-        return greet_client(tls, terms, client, answers);
-    }
+part!(signs_twice_process, "signs_twice", |_client, answers| {
     // The answers are not read.
     for n in 0..100_000u32 {
         let asked = FromGreeter::Sign(0x0403, std::array::from_fn(|i| (n >> i.min(24)) as u8)).send(&answers);
@@ -96,59 +118,38 @@ fn signs_twice(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers:
             break;
         }
     }
-}
-
-#[test]
-fn signs_twice_process() {
-    process(signs_twice);
-}
+});
 
 #[test]
 fn one_signature_is_made_for_each_client() {
     Play::new("signs_twice", Pace::CONSTANT).ends_it("has asked for a signature too many and was ended");
 }
 
-fn babbles(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("babbles") {
-        return greet_client(tls, terms, client, answers);
-    }
-    let _ = packet::send(&answers, &[99, 0, 0], &[], nix::sys::socket::MsgFlags::empty());
+/// Says what has no meaning.
+fn babble(answers: &OwnedFd) {
+    let _ = packet::send(answers, &[99, 0, 0], &[], nix::sys::socket::MsgFlags::empty());
     std::thread::sleep(Duration::from_secs(60));
 }
 
-#[test]
-fn babbles_process() {
-    process(babbles);
-}
+part!(babbles_process, "babbles", |_client, answers| babble(&answers));
 
 #[test]
 fn a_process_that_says_what_has_no_meaning_is_ended() {
     Play::new("babbles", Pace::CONSTANT).ends_it("has said something unexpected and was ended");
 }
 
-fn passes(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("passes") {
-        return greet_client(tls, terms, client, answers);
-    }
+part!(passes_process, "passes", |client, answers| {
     let not_heard = FromGreeter::NotHeard(crate::greeter::message::NotHeard::of(&GreetError::Garbage), None);
     let _ = packet::send(&answers, &not_heard.bytes(), &[client.as_fd()], nix::sys::socket::MsgFlags::empty());
     std::thread::sleep(Duration::from_secs(60));
-}
-
-#[test]
-fn passes_process() {
-    process(passes);
-}
+});
 
 #[test]
 fn the_daemon_takes_no_descriptor_of_it() {
     Play::new("passes", Pace::CONSTANT).ends_it("has said something unexpected and was ended");
 }
 
-fn calls_out(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("calls_out") {
-        return greet_client(tls, terms, client, answers);
-    }
+part!(calls_out_process, "calls_out", |_client, answers| {
     // The channel to the daemon is the first socket of this kind.
     let is_channel = |fd: &i32| {
         // SAFETY: only asks the kernel about a number.
@@ -160,12 +161,7 @@ fn calls_out(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: O
     let channel = unsafe { BorrowedFd::borrow_raw(channel) }.try_clone_to_owned().unwrap();
     FromGreeter::Ready.send(&channel).unwrap();
     std::thread::sleep(Duration::from_secs(60));
-}
-
-#[test]
-fn calls_out_process() {
-    process(calls_out);
-}
+});
 
 #[test]
 fn a_process_that_says_something_about_no_client_is_ended() {
@@ -232,17 +228,7 @@ fn a_session_that_cannot_be_is_not_used() {
     }
 }
 
-fn ends(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if is_cued("ends") {
-        std::process::exit(3);
-    }
-    greet_client(tls, terms, client, answers);
-}
-
-#[test]
-fn ends_process() {
-    process(ends);
-}
+part!(ends_process, "ends", |_, _| std::process::exit(3));
 
 #[test]
 fn another_process_is_started_for_one_that_has_ended() {
@@ -252,16 +238,7 @@ fn another_process_is_started_for_one_that_has_ended() {
     }
 }
 
-fn leaves_one(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("leaves_one") {
-        greet_client(tls, terms, client, answers);
-    }
-}
-
-#[test]
-fn leaves_one_process() {
-    process(leaves_one);
-}
+part!(leaves_one_process, "leaves_one", |_, _| ());
 
 /// As after a panic of its thread, or without one.
 #[test]
@@ -275,17 +252,7 @@ fn a_client_that_is_not_greeted_tries_again_at_the_same_process() {
     assert_eq!(play.greeters().pid(), before);
 }
 
-fn hangs(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if is_cued("hangs") {
-        std::thread::sleep(Duration::from_secs(600));
-    }
-    greet_client(tls, terms, client, answers);
-}
-
-#[test]
-fn hangs_process() {
-    process(hangs);
-}
+part!(hangs_process, "hangs", |_client, _answers| std::thread::sleep(Duration::from_secs(600)));
 
 #[test]
 fn a_process_that_does_not_answer_is_ended() {
@@ -378,13 +345,10 @@ fn what_one_client_has_proved_is_no_proof_of_another() {
 
 #[test]
 fn while_there_is_no_process_clients_are_told_that_the_server_is_busy() {
-    let test = "daemon::tests::greeter_process";
     // No other one is started for a long time.
     let pause = Duration::from_secs(600);
     let pace = Pace { patience: Duration::from_millis(100), pause: (pause, pause), ..Pace::CONSTANT };
-    let scene = Scene::greeted_by(test, pace, vec![0], |_| {});
-    let link = scene.link(0);
-    let play = Play { scene, part: "none", link };
+    let play = Play::usual(pace);
     let pid = play.greeters().pid().unwrap();
     nix::sys::signal::kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     assert!(soon(|| play.greeters().pid().is_none()));
@@ -458,17 +422,10 @@ fn encrypted(play: &Play, n: usize) -> Vec<(Conn, [[u8; 32]; 2])> {
     (0..n).map(connect).collect()
 }
 
-fn usual_play(pace: Pace) -> Play {
-    let scene = Scene::greeted_by("daemon::tests::greeter_process", pace, vec![0], |_| {});
-    let link = scene.link(0);
-    put(&link, 0, b"before");
-    Play { scene, part: "none", link }
-}
-
 #[test]
 fn of_the_keys_of_former_clients_nothing_is_left_in_the_memory_of_the_process() {
     // It is not replaced.
-    let play = usual_play(Pace::CONSTANT);
+    let play = Play::usual(Pace::CONSTANT);
     let clients = encrypted(&play, 8);
     let pid = play.greeters().pid().unwrap();
     let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
@@ -484,7 +441,7 @@ fn of_the_keys_of_former_clients_nothing_is_left_in_the_memory_of_the_process() 
 fn a_process_that_has_greeted_is_replaced_when_it_is_idle_and_after_so_many_clients() {
     let idle = Duration::from_millis(50);
     for turn in [(idle, u32::MAX), (Duration::from_secs(3600), 3)] {
-        let play = usual_play(Pace { turn, ..Pace::USUAL });
+        let play = Play::usual(Pace { turn, ..Pace::USUAL });
         let before = lock(&LOG).len();
         for _ in 0..2 {
             // Whoever has greeted the client is no more.
@@ -503,7 +460,7 @@ fn a_process_that_has_greeted_is_replaced_when_it_is_idle_and_after_so_many_clie
 /// It is idle when nobody has come for some time: greetings under way are finished.
 #[test]
 fn a_process_whose_place_was_taken_finishes_its_greetings() {
-    let play = usual_play(Pace { turn: (Duration::from_millis(50), u32::MAX), ..Pace::USUAL });
+    let play = Play::usual(Pace { turn: (Duration::from_millis(50), u32::MAX), ..Pace::USUAL });
     let pid = play.greeters().pid().unwrap();
     let conn = Conn::open(&play.scene.at(0), Instant::now() + Duration::from_secs(60)).unwrap();
     // The server's first words: the process has the client.
@@ -516,21 +473,13 @@ fn a_process_whose_place_was_taken_finishes_its_greetings() {
     play.goes_on();
 }
 
-fn waits(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("waits") {
-        return greet_client(tls, terms, client, answers);
-    }
+part!(waits_process, "waits", |client, answers| {
     // It waits for a client that reads nothing, say, without regard to the time.
     let conn = Conn::new(client);
     while !matches!((&mut &conn).read(&mut [0; 64]), Ok(0) | Err(_)) {}
     let not_heard = crate::greeter::message::NotHeard::of(&GreetError::TooSlow);
     let _ = FromGreeter::NotHeard(not_heard, None).send(&answers);
-}
-
-#[test]
-fn waits_process() {
-    process(waits);
-}
+});
 
 #[test]
 fn the_time_limit_of_one_client_does_not_end_the_process_of_all() {
@@ -543,22 +492,13 @@ fn the_time_limit_of_one_client_does_not_end_the_process_of_all() {
     assert_eq!(play.greeters().pid(), before);
 }
 
-/// Before it says something for which it is ended, it writes more lines than are written to the log.
-fn shouts(tls: Option<&ServerTls>, terms: &Terms, client: OwnedFd, answers: OwnedFd) {
-    if !is_cued("shouts") {
-        return greet_client(tls, terms, client, answers);
-    }
+// Before it says something for which it is ended, it writes more lines than are written to the log.
+part!(shouts_process, "shouts", |_client, answers| {
     for n in 0..100 {
         eprintln!("line {n} of one that shouts");
     }
-    let _ = packet::send(&answers, &[99, 0, 0], &[], nix::sys::socket::MsgFlags::empty());
-    std::thread::sleep(Duration::from_secs(60));
-}
-
-#[test]
-fn shouts_process() {
-    process(shouts);
-}
+    babble(&answers);
+});
 
 #[test]
 fn what_it_writes_hides_no_line_about_it() {
@@ -587,7 +527,7 @@ fn channel_of(pid: u32) -> Option<OwnedFd> {
 /// One that has passed on its end of the channel, which therefore does not close when it ends.
 #[test]
 fn one_whose_channel_somebody_else_keeps_is_ended_and_replaced_at_once() {
-    let play = usual_play(Pace::CONSTANT);
+    let play = Play::usual(Pace::CONSTANT);
     for is_distrusted in [false, true] {
         let pid = play.greeters().pid().unwrap();
         let Some(theirs) = channel_of(pid) else {
